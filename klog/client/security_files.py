@@ -13,6 +13,7 @@ from typing import Any, Final
 from klog.errors import InvalidConfig, KlogError, NoSuchThing, UsageError
 from klog.net.login import read_token
 from klog.security.bearer import OAUTHBEARER
+from klog.security.certificates import pem_of_pkcs12
 from klog.security.client_security import (
     LOCATIONS,
     PLAINTEXT,
@@ -95,21 +96,15 @@ def _texts(given: Mapping[str, str], name: str, wanted: int, source: str) -> lis
 
 
 def _from_pkcs12(content: bytes, password: str, path: Path, wanted: int, where: str) -> list[str]:
-    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, pkcs12
-
     try:
-        store = pkcs12.load_pkcs12(content, password.encode() or None)
+        key, chain = pem_of_pkcs12(content, password or None)
     except ValueError as error:
         raise UsageError(f"{where}: cannot read {path} as PKCS12: {error}") from None
-    own = [store.cert.certificate] if store.cert is not None else []
-    certificates = [*own, *(one.certificate for one in store.additional_certs)]
-    chain = b"".join(one.public_bytes(Encoding.PEM) for one in certificates).decode()
     if wanted == 1:
-        return [chain]
-    if store.key is None:
+        return [chain.decode()]
+    if not key:
         raise UsageError(f"{where}: {path} has no key")
-    key = store.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
-    return [chain, key]
+    return [chain.decode(), key.decode()]
 
 
 def librdkafka_security(security: ClientSecurity) -> dict[str, Any]:

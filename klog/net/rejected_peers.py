@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from klog.clock import SYSTEM_CLOCK, Clock
+from klog.clock import SYSTEM_CLOCK
 from klog.errors import PeerError
 
 log = logging.getLogger(__name__)
@@ -21,16 +21,15 @@ class WrongProtocol(PeerError):
 class RejectedPeers:
     """Each line has the number of peers rejected for its reason since the last line."""
 
-    def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(self) -> None:
         self.count = 0
-        self._clock = clock
         self._said: dict[str, tuple[float, int]] = {}
         """Reason -> time of its last line, and the number since."""
 
     def log(self, peer: str, reason: str, found: str = "") -> None:
         """Log or count a rejected peer. ``found``: a value chosen by the peer; not a part of the reason."""
         self.count += 1
-        now_s = self._clock.monotonic_s()
+        now_s = SYSTEM_CLOCK.monotonic_s()
         said_s, unsaid = self._said.get(reason, (float("-inf"), 0))
         if now_s - said_s < SAID_EVERY_S:
             self._said[reason] = said_s, unsaid + 1

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Final
 
 from klog.config import BrokerConfig
-from klog.errors import InvalidConfig, MalformedRequest
-from klog.security.certificates import expires_at
+from klog.errors import InvalidConfig
+from klog.security.certificates import expires_at, pem_of_pkcs12
 
 _CLIENT_AUTH: Final = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
 _VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
@@ -59,26 +59,9 @@ class Store:
 
     def _unpacked(self, data: bytes) -> bytes:
         try:
-            from cryptography.hazmat.primitives.serialization import (
-                Encoding,
-                NoEncryption,
-                PrivateFormat,
-                pkcs12,
-            )
-        except ImportError:
-            raise InvalidConfig(
-                f"{self.where}: PKCS12 needs the package cryptography",
-                hint="pip install cryptography, or `openssl pkcs12 -in FILE.p12 -out FILE.pem -nodes`",
-            ) from None
-        try:
-            found = pkcs12.load_pkcs12(data, None if self.password is None else self.password.encode())
+            return b"".join(pem_of_pkcs12(data, self.password))
         except ValueError as error:
             raise InvalidConfig(f"{self.where}: not PKCS12, or another password: {error}") from None
-        certificates = [one.certificate for one in (found.cert, *found.additional_certs) if one is not None]
-        key = b""
-        if found.key is not None:
-            key = found.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-        return key + b"".join(one.public_bytes(Encoding.PEM) for one in certificates)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,10 +150,7 @@ class TlsKeeper:
     def _expires_at(self) -> datetime | None:
         """When the first of this side's certificates expires."""
         store = self._settings.key_store
-        try:
-            return expires_at(store.read()) if store.is_given else None
-        except MalformedRequest:  # OpenSSL accepts what our parser does not
-            return None
+        return expires_at(store.read()) if store.is_given else None
 
 
 def server_context(settings: TlsSettings) -> ssl.SSLContext:

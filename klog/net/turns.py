@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from klog.clock import SYSTEM_CLOCK, Clock
+from klog.clock import SYSTEM_CLOCK
 from klog.errors import PeerError
 from klog.net.round_robin import RoundRobin
 
@@ -133,24 +133,22 @@ class Share:
         self,
         turns: Turns | None,
         address: str = "",
-        clock: Clock = SYSTEM_CLOCK,
         *,
         has_ended: Callable[[], bool] | None = None,
     ) -> None:
         """``turns`` None: no other connections. ``address``: of the requesting peer. ``has_ended``: whether its
         connection has ended."""
-        self._clock = clock
         self._turns = turns
         self._address = address
         self._has_ended = has_ended
-        self._began_s = self._clock.monotonic_s()
+        self._began_s = SYSTEM_CLOCK.monotonic_s()
 
     async def yield_if_due(self) -> None:
         """Let others run if this task's time is used up. Raises ConnectionEnded if the client has disconnected."""
         if self._has_ended is not None and self._has_ended():
             raise ConnectionEnded("the client ended the connection before the request was done")
-        spent_s = self._clock.monotonic_s() - self._began_s
+        spent_s = SYSTEM_CLOCK.monotonic_s() - self._began_s
         if self._turns is not None and spent_s >= TURN_S:
             self._turns.spent(spent_s)
             await self._turns.wait_for_turn(self._address)
-            self._began_s = self._clock.monotonic_s()
+            self._began_s = SYSTEM_CLOCK.monotonic_s()

@@ -187,23 +187,27 @@ def _primitive(kafka_type: str | None, flexible: bool) -> _Part:
     return _Part(2, _short_bytes) if kafka_type == _SHORT_LENGTH else _Part(4, _long_bytes)
 
 
-def _uvarint(frame: memoryview, at: int) -> tuple[int, int]:
-    value = frame[at]
-    at += 1
-    if value < 0x80:
-        return value, at
-    value &= 0x7F
-    for shift in (7, 14, 21, 28):
-        byte = frame[at]
+def read_uvarint(frame: memoryview, at: int) -> tuple[int, int]:
+    """An unsigned varint of at most 5 bytes, and its end. Raises MalformedRequest."""
+    try:
+        value = frame[at]
         at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
+        if value < 0x80:
             return value, at
+        value &= 0x7F
+        for shift in (7, 14, 21, 28):
+            byte = frame[at]
+            at += 1
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value, at
+    except IndexError:
+        pass
     raise MalformedRequest(f"a varint that does not end at byte {at}")
 
 
 def _compact_bytes(frame: memoryview, at: int, walked: Walked) -> int:
-    size, at = _uvarint(frame, at)
+    size, at = read_uvarint(frame, at)
     return at + max(size - 1, 0)
 
 
@@ -222,7 +226,7 @@ def _array(element: _Part, flexible: bool, may_be_null: bool) -> Walk:
 
     def walk(frame: memoryview, at: int, walked: Walked) -> int:
         if flexible:
-            count, at = _uvarint(frame, at)
+            count, at = read_uvarint(frame, at)
             count -= 1
         else:
             count = _I32.unpack_from(frame, at)[0]
@@ -263,12 +267,12 @@ def _tags(known: dict[int, Walk], names: frozenset[int]) -> Walk:
         begin, count = at, frame[at]
         if not count:  # by far the most common
             return at + 1
-        count, at = _uvarint(frame, at)
+        count, at = read_uvarint(frame, at)
         kept: list[bytes] = []
         for _ in range(count):
             field_begin = at
-            tag, at = _uvarint(frame, at)
-            size, at = _uvarint(frame, at)
+            tag, at = read_uvarint(frame, at)
+            size, at = read_uvarint(frame, at)
             inside = known.get(tag)
             if inside is not None:
                 outside = len(walked.cuts)

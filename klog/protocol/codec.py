@@ -32,7 +32,7 @@ from kio.serial.errors import SerialError
 from klog.errors import MalformedRequest
 from klog.protocol import encoding
 from klog.protocol.apis import ApiKey
-from klog.protocol.bounds import ELEMENTS_MAX, TRUSTED_ELEMENTS_MAX, check_lengths
+from klog.protocol.bounds import ELEMENTS_MAX, TRUSTED_ELEMENTS_MAX, check_lengths, read_uvarint
 from klog.protocol.versions import is_flexible, request_schema, response_schema
 
 _HEAD = struct.Struct(">hhih")
@@ -92,21 +92,6 @@ def read_head(frame: memoryview) -> RequestHead:
     return RequestHead(key, version, correlation_id, client_id, at)
 
 
-def read_uvarint(frame: memoryview, at: int) -> tuple[int, int]:
-    """An unsigned varint of at most 5 bytes, and its end."""
-    value = 0
-    for shift in range(0, 35, 7):
-        try:
-            byte = frame[at]
-        except IndexError:
-            break
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, at
-    raise MalformedRequest(f"a varint that does not end at byte {at}")
-
-
 def skip_tags(frame: memoryview, at: int) -> int:
     """The end of a section of tagged fields."""
     if at < len(frame) and frame[at] == 0:  # by far the most common
@@ -127,7 +112,7 @@ def decode_body(frame: memoryview, head: RequestHead, elements_max: int = ELEMEN
     Bytes behind it are ignored, as by Kafka: librdkafka sends three too many when it asks for the metadata of all
     topics in version 9.
     """
-    return _decode(frame.toreadonly(), head.body_at, request_schema(head.key, head.version), elements_max)
+    return decode_part(frame.toreadonly(), head.body_at, request_schema(head.key, head.version), elements_max)
 
 
 def decode_response(frame: bytes | memoryview, key: int, version: int) -> tuple[int, Any]:
@@ -139,10 +124,11 @@ def decode_response(frame: bytes | memoryview, key: int, version: int) -> tuple[
     at = 4
     if key != ApiKey.API_VERSIONS and is_flexible(key, version):
         at = skip_tags(view, at)
-    return correlation_id, _decode(view, at, response_schema(key, version), TRUSTED_ELEMENTS_MAX)
+    return correlation_id, decode_part(view, at, response_schema(key, version), TRUSTED_ELEMENTS_MAX)
 
 
-def _decode(frame: memoryview, at: int, schema: Any, elements_max: int) -> Any:
+def decode_part(frame: memoryview, at: int, schema: Any, elements_max: int = ELEMENTS_MAX) -> Any:
+    """The entity at a place in a frame. Raises MalformedRequest."""
     frame, _ = check_lengths(frame, at, schema, elements_max)
     try:
         entity, _ = entity_reader(schema)(frame, at)
@@ -189,7 +175,7 @@ class EncodedRequest:
     def decoded(self) -> Any:
         """The request's entity."""
         body = memoryview(b"".join(self.parts))
-        return _decode(body, 0, request_schema(self.__api_key__, self.__version__), TRUSTED_ELEMENTS_MAX)
+        return decode_part(body, 0, request_schema(self.__api_key__, self.__version__), TRUSTED_ELEMENTS_MAX)
 
 
 def encode_part(entity: Any) -> bytes:
@@ -211,22 +197,13 @@ def uvarint(value: int) -> bytes:
 
 def encode_request(entity: Any, correlation_id: int, client_id: str) -> bytes:
     """The whole request, also an `EncodedRequest`, with its length in front."""
-    if isinstance(entity, EncodedRequest):
-        name = client_id.encode()
-        head = _HEAD.pack(entity.__api_key__, entity.__version__, correlation_id, len(name)) + name + b"\0"
-        size = len(head) + sum(map(len, entity.parts))
-        return b"".join([struct.pack(">i", size), head, *entity.parts])
-    out = BytesIO()
+    parts = entity.parts if isinstance(entity, EncodedRequest) else (encode_part(entity),)
     name = client_id.encode()
-    out.write(b"\0\0\0\0")
-    out.write(_HEAD.pack(entity.__api_key__, entity.__version__, correlation_id, len(name)))
-    out.write(name)
+    head = _HEAD.pack(entity.__api_key__, entity.__version__, correlation_id, len(name)) + name
     if entity.__flexible__:
-        out.write(b"\0")
-    encoding.write(out, entity)
-    frame = out.getbuffer()
-    struct.pack_into(">i", frame, 0, len(frame) - 4)
-    return bytes(frame)
+        head += b"\0"
+    size = len(head) + sum(map(len, parts))
+    return b"".join([struct.pack(">i", size), head, *parts])
 
 
 def request(key: int, version: int, /, **values: Any) -> Any:

@@ -1,64 +1,38 @@
 """Subscriptions and assignments of the protocol type ``consumer``, which are opaque to the coordinator.
 
-    subscription   version int16, [topic string], user data bytes, then fields of later versions
-    assignment     version int16, [topic string, [partition int32]], user data bytes, then fields of later versions
-
-Only what all versions have in the same place is read: versions 0 to 3 differ in what follows.
+A version, int16, and what Kafka's schema of that version has. All versions begin as version 0, and what follows in
+later ones is of no use here.
 """
 
 from __future__ import annotations
 
-import struct
+from typing import Any, Final
 
-from klog.errors import MalformedRequest
+from kio.schema.consumer_protocol_assignment.v0.data import ConsumerProtocolAssignment
+from kio.schema.consumer_protocol_subscription.v0.data import ConsumerProtocolSubscription
+
 from klog.names import TopicPartition
+from klog.protocol import codec
 
 PROTOCOL_TYPE = "consumer"
+
+_VERSION_BYTES: Final = 2
+_NO_USER_DATA: Final = b"\xff\xff\xff\xff"
+"""For a client that leaves the last field of version 0 out."""
 
 
 def assigned_partitions(assignment: bytes) -> list[TopicPartition]:
     """The partitions assigned to a member, in order; none for an empty assignment. Raises MalformedRequest."""
     if not assignment:
         return []
-    at = 2
-    found = []
-    try:
-        topics, at = _number(assignment, at)
-        for _ in range(topics):
-            topic, at = _text(assignment, at)
-            partitions, at = _number(assignment, at)
-            if not 0 <= partitions <= (len(assignment) - at) // 4:
-                raise MalformedRequest(f"an assignment of {len(assignment)} bytes names {partitions} partitions")
-            found += [TopicPartition(topic, one) for one in struct.unpack_from(f">{partitions}i", assignment, at)]
-            at += 4 * partitions
-    except (struct.error, UnicodeDecodeError) as error:
-        raise MalformedRequest(f"an assignment of {len(assignment)} bytes cannot be read: {error}") from None
-    return sorted(found)
+    topics = _decode(assignment, ConsumerProtocolAssignment).assigned_partitions
+    return sorted(TopicPartition(topic.topic, one) for topic in topics for one in topic.partitions)
 
 
 def subscribed_topics(subscription: bytes) -> list[str]:
     """The topics that a member subscribes to, in order; none for an empty subscription. Raises MalformedRequest."""
-    if not subscription:
-        return []
-    at = 2
-    found = []
-    try:
-        topics, at = _number(subscription, at)
-        for _ in range(topics):
-            topic, at = _text(subscription, at)
-            found.append(topic)
-    except (struct.error, UnicodeDecodeError) as error:
-        raise MalformedRequest(f"a subscription of {len(subscription)} bytes cannot be read: {error}") from None
-    return sorted(found)
+    return sorted(_decode(subscription, ConsumerProtocolSubscription).topics) if subscription else []
 
 
-def _number(data: bytes, at: int) -> tuple[int, int]:
-    (value,) = struct.unpack_from(">i", data, at)
-    return value, at + 4
-
-
-def _text(data: bytes, at: int) -> tuple[str, int]:
-    (length,) = struct.unpack_from(">h", data, at)
-    if not 0 <= length <= len(data) - at - 2:
-        raise struct.error(f"a text of {length} bytes at byte {at}")
-    return data[at + 2 : at + 2 + length].decode(), at + 2 + length
+def _decode(data: bytes, schema: Any) -> Any:
+    return codec.decode_part(memoryview(data + _NO_USER_DATA), _VERSION_BYTES, schema)

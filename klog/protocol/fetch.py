@@ -48,9 +48,9 @@ from collections.abc import Sequence
 from typing import Generic, NamedTuple, TypeVar
 
 from klog.errors import MalformedRequest
-from klog.protocol.bounds import check_count
-from klog.protocol.codec import RequestHead, read_uvarint, skip_tags
-from klog.protocol.produce import array_length, read_text, topic_head, uvarint
+from klog.protocol.bounds import check_count, read_uvarint
+from klog.protocol.codec import RequestHead, skip_tags, uvarint
+from klog.protocol.produce import array_length, read_text, topic_head
 
 _I16 = struct.Struct(">h")
 _I32 = struct.Struct(">i")

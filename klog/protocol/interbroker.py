@@ -77,9 +77,12 @@ class LeaderAndIsrResponse(Response, key=ApiKey.LEADER_AND_ISR):
 
 # --- StopReplica ----------------------------------------------------------------------------------------------------
 
+DELETED_TOPIC_EPOCH = -2
+"""KIP-570: a replica of a topic that is being deleted stops, whatever its epoch."""
+
 
 class StopReplicaPartition(Structure):
-    """``leader_epoch``: refused by a replica in a later one; -2 when the topic is being deleted (KIP-570)."""
+    """``leader_epoch``: refused by a replica in a later one, or `DELETED_TOPIC_EPOCH`."""
 
     partition_index: i32
     leader_epoch: i32

@@ -503,7 +503,7 @@ class ElectReplicasRequest(Request, key=ApiKey.ELECT_REPLICAS):
     replicas: tuple[ChosenReplica, ...]
 
 
-class ElectedReplica(Structure):
+class PartitionOutcome(Structure):
     topic: str
     partition_index: i32
     error_code: ErrorCode
@@ -513,7 +513,7 @@ class ElectedReplica(Structure):
 class ElectReplicasResponse(Response, key=ApiKey.ELECT_REPLICAS):
     error_code: ErrorCode
     error_message: str | None
-    outcomes: tuple[ElectedReplica, ...]
+    outcomes: tuple[PartitionOutcome, ...]
 
 
 # --- DescribeTrash: the logs of deleted topics on a broker's disks ---------------------------------------------------

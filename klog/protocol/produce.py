@@ -27,8 +27,8 @@ from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
 from klog.errors import MalformedRequest
-from klog.protocol.bounds import RECORD_SETS_MAX, check_count
-from klog.protocol.codec import RequestHead, read_uvarint, skip_tags
+from klog.protocol.bounds import RECORD_SETS_MAX, check_count, read_uvarint
+from klog.protocol.codec import RequestHead, skip_tags, uvarint
 
 _I16 = struct.Struct(">h")
 _I32 = struct.Struct(">i")
@@ -191,16 +191,6 @@ def _partition_answer(part: PartitionAnswer, version: int, flexible: bool) -> by
     end = b"\0" if flexible else b""
     named = [_I32.pack(number) + _nullable(why, flexible) + end for number, why in part.record_errors]
     return answer + array_length(len(named), flexible) + b"".join(named) + _nullable(part.message, flexible) + end
-
-
-def uvarint(value: int) -> bytes:
-    """An unsigned varint (KIP-482's lengths)."""
-    out = bytearray()
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
 
 
 def array_length(count: int, flexible: bool) -> bytes:

@@ -10,6 +10,7 @@ from kio.schema.errors import ErrorCode
 from kio.static.primitive import i32, i64
 
 from klog.protocol.apis import ApiKey
+from klog.protocol.klog_apis import PartitionOutcome
 from klog.protocol.schema import Request, Response, Structure
 
 COPYING = "copying"
@@ -35,19 +36,12 @@ class AlterReassignmentsRequest(Request, key=ApiKey.ALTER_REASSIGNMENTS):
     topics: tuple[ReassignedTopic, ...]
 
 
-class ReassignedOutcome(Structure):
-    topic: str
-    partition_index: i32
-    error_code: ErrorCode
-    error_message: str | None
-
-
 class AlterReassignmentsResponse(Response, key=ApiKey.ALTER_REASSIGNMENTS):
     """``error_code`` of the whole: NOT_CONTROLLER, or 0 and an outcome per requested partition."""
 
     error_code: ErrorCode
     error_message: str | None
-    outcomes: tuple[ReassignedOutcome, ...]
+    outcomes: tuple[PartitionOutcome, ...]
 
 
 class DescribeReassignmentsRequest(Request, key=ApiKey.DESCRIBE_REASSIGNMENTS):

@@ -13,11 +13,11 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from klog.config.topic import LogConfig
-from klog.coordination.partition_states import NEVER_UNCLEAN, UNKNOWN_INCARNATION
+from klog.coordination.partition_states import UNKNOWN_INCARNATION, PartitionState
 from klog.errors import InvalidConfig
 from klog.storage.log import NEVER
 from klog.storage.log_end import LogEnd
@@ -33,20 +33,9 @@ class ReplicaPosition(NamedTuple):
     flushed: LogEnd
 
 
-class ReplicasAndIsr(NamedTuple):
-    """A partition's replicas and state in ZooKeeper; ``incarnations`` are those of ``isr``, or ()."""
-
-    replicas: tuple[int, ...]
-    isr: tuple[int, ...]
-    incarnations: tuple[int, ...] = ()
-    state_version: int = -1
-    controller_epoch: int = 0
-    unclean_epoch: int = NEVER_UNCLEAN
-
-    def incarnation_of(self, broker_id: int) -> int:
-        """The incarnation of a member of the ISR."""
-        known = dict(zip(self.isr, self.incarnations, strict=False))
-        return known.get(broker_id, UNKNOWN_INCARNATION)
+def incarnation_of(state: PartitionState, broker_id: int) -> int:
+    """The incarnation of a member of the ISR, as the state has it."""
+    return dict(zip(state.isr, state.incarnations, strict=False)).get(broker_id, UNKNOWN_INCARNATION)
 
 
 class IsrChange(NamedTuple):
@@ -56,12 +45,6 @@ class IsrChange(NamedTuple):
     incarnations: tuple[int, ...]
     state_version: int
     reason: str
-
-
-def decide_high_watermark(current: LogEnd, flushed_ends: Iterable[LogEnd]) -> LogEnd:
-    """The high watermark: the lowest flushed end of the in-sync replicas; never goes back."""
-    lowest = min(flushed_ends, key=lambda end: end.address)
-    return lowest if lowest.address > current.address else current
 
 
 class LagMarks:
@@ -114,7 +97,8 @@ class Sync(NamedTuple):
     leader: int
     incarnation: int
     """The leader's own."""
-    replicas_and_isr: ReplicasAndIsr
+    replicas: tuple[int, ...]
+    state: PartitionState
     positions: Mapping[int, ReplicaPosition]
     alive: Mapping[int, int]
     high_watermark: int
@@ -134,9 +118,9 @@ def decide_isr(sync: Sync) -> IsrChange | None:
     isr: list[int] = []
     incarnations: list[int] = []
     reasons: list[str] = []
-    old = sync.replicas_and_isr
+    old = sync.state
     for broker_id in old.isr:
-        written = old.incarnation_of(broker_id)
+        written = incarnation_of(old, broker_id)
         position = sync.positions.get(broker_id)
         if broker_id == sync.leader:
             now = sync.incarnation
@@ -153,7 +137,7 @@ def decide_isr(sync: Sync) -> IsrChange | None:
             continue
         isr.append(broker_id)
         incarnations.append(now)
-    for broker_id in old.replicas:
+    for broker_id in sync.replicas:
         position = sync.positions.get(broker_id)
         if broker_id not in old.isr and position is not None and _may_join(sync, broker_id, position):
             isr.append(broker_id)
@@ -161,7 +145,7 @@ def decide_isr(sync: Sync) -> IsrChange | None:
             reasons.append(f"{broker_id} has caught up")
     if not reasons:
         return None
-    return IsrChange(tuple(isr), tuple(incarnations), old.state_version, ", ".join(reasons))
+    return IsrChange(tuple(isr), tuple(incarnations), old.version, ", ".join(reasons))
 
 
 def _may_join(sync: Sync, broker_id: int, position: ReplicaPosition) -> bool:

@@ -220,21 +220,18 @@ def reassigned(state: PartitionState, target: Sequence[int], situation: Election
 
 def preferred(state: PartitionState, replicas: Sequence[int], situation: ElectionInput) -> Decision | NoLeader | None:
     """The preferred leader; None if it leads already."""
-    wanted = replicas[0]
-    if state.leader == wanted:
-        return None
-    if wanted in situation.leaving:
-        return NoLeader(f"broker {wanted} is shutting down")
-    return _in_sync(state, (wanted,), situation, "is the preferred replica")
+    return chosen(state, replicas[0], situation, "is the preferred replica")
 
 
-def chosen(state: PartitionState, wanted: int, situation: ElectionInput) -> Decision | NoLeader | None:
+def chosen(
+    state: PartitionState, wanted: int, situation: ElectionInput, why: str = "was chosen by an operator"
+) -> Decision | NoLeader | None:
     """The in-sync replica on the broker ``wanted``; None if it leads already."""
     if state.leader == wanted:
         return None
     if wanted in situation.leaving:
         return NoLeader(f"broker {wanted} is shutting down")
-    return _in_sync(state, (wanted,), situation, "was chosen by an operator")
+    return _in_sync(state, (wanted,), situation, why)
 
 
 def leaving(

@@ -12,10 +12,12 @@ outcome comes back by `isr_written` or `adopt`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol
 
 from klog.config.topic import effective_min_isr
+from klog.coordination.partition_states import PartitionState
 from klog.errors import (
     FencedLeaderEpoch,
     KlogError,
@@ -28,22 +30,16 @@ from klog.errors import (
 )
 from klog.names import TopicPartition
 from klog.record.batch import BatchHeader
-from klog.replication.divergence import Disagreement, disagreement
 from klog.replication.isr import (
     IsrChange,
     LagMarks,
     ReplicaPosition,
-    ReplicasAndIsr,
     Sync,
-    decide_high_watermark,
     decide_isr,
     due_after_s,
     has_caught_up,
 )
 from klog.storage.log import AppendResult, Log, LogEnd
-
-__all__ = ["CommitWaiter", "DataWaiter", "LedPartition", "decide_high_watermark"]
-
 
 REFUSED_S = 5.0
 """Time after a refusal for which a batch out of order counts as following a refused one."""
@@ -70,9 +66,6 @@ class _Waiting(NamedTuple):
 _NO_READERS: Final[frozenset[DataWaiter]] = frozenset()
 _NO_OTHERS: Final[Mapping[int, int]] = MappingProxyType({})
 """Shared by all partitions without followers: a broker may lead tens of thousands of idle ones."""
-
-ALONE = ReplicasAndIsr((-1,), (-1,))
-"""For a partition without followers: its leader, whichever broker that is."""
 
 
 class LedPartition:
@@ -103,8 +96,9 @@ class LedPartition:
         "leader_epoch",
         "log",
         "refused_until_s",
-        "replicas_and_isr",
+        "replicas",
         "sources",
+        "state",
         "topic_partition",
     )
 
@@ -113,13 +107,13 @@ class LedPartition:
         topic_partition: TopicPartition,
         log: Log,
         *,
-        leader_epoch: int,
         want_flush: Callable[[Log], None],
-        broker_id: int = -1,
-        incarnation: int = -1,
-        replicas_and_isr: ReplicasAndIsr = ALONE,
+        broker_id: int,
+        incarnation: int,
+        replicas: tuple[int, ...],
+        state: PartitionState,
         high_watermark: LogEnd | None = None,
-        want_isr: Callable[[LedPartition], None] | None = None,
+        want_isr: Callable[[LedPartition], None],
     ) -> None:
         """Lead from the log end on. ``high_watermark``: the last known one, as a follower or from a checkpoint.
 
@@ -127,7 +121,7 @@ class LedPartition:
         """
         self.topic_partition = topic_partition
         self.log = log
-        self.leader_epoch = leader_epoch
+        self.leader_epoch = state.leader_epoch
         self.broker_id = broker_id
         self.incarnation = incarnation
         self.epoch_start_address = log.end.address
@@ -156,8 +150,8 @@ class LedPartition:
         self._replica_readers: set[DataWaiter] | frozenset[DataWaiter] = _NO_READERS
         self._refusal: KlogError | None = None
         self._resigned = False
-        self._take(replicas_and_isr)
-        self._advance(log.flushed_end)
+        self._take(replicas, state)
+        self.flushed(log.flushed_end)
 
     # --- writing ------------------------------------------------------------------------------------------------------
 
@@ -196,16 +190,11 @@ class LedPartition:
         return False
 
     def flushed(self, end: LogEnd) -> None:
-        """The leader's log is flushed up to ``end``: advance the high watermark and wake what waits."""
-        self._advance(end)
-
-    def _advance(self, lowest: LogEnd) -> None:
-        """Advance the high watermark to the lowest flushed end of all that count; ``lowest`` is the leader's own.
-
-        Like `isr.decide_high_watermark`, without making a list for every message.
-        """
+        """The leader's log is flushed up to ``end``: advance the high watermark to the lowest flushed end of all that
+        count, and wake what waits."""
         if self._resigned:
             return
+        lowest = end
         for broker_id in self._counted:
             position = self._positions.get(broker_id)
             if position is None:
@@ -260,22 +249,18 @@ class LedPartition:
     # --- replicas -----------------------------------------------------------------------------------------------------
 
     @property
-    def replicas(self) -> tuple[int, ...]:
-        return self.replicas_and_isr.replicas
-
-    @property
     def min_isr(self) -> int:
         """In-sync replicas that an append with acks=all needs."""
-        return effective_min_isr(self.log.config.min_insync_replicas, len(self.replicas_and_isr.replicas))
+        return effective_min_isr(self.log.config.min_insync_replicas, len(self.replicas))
 
     @property
     def isr(self) -> tuple[int, ...]:
         """The ISR as it is written, without a change that is under way."""
-        return self.replicas_and_isr.isr
+        return self.state.isr
 
     @property
     def state_version(self) -> int:
-        return self.replicas_and_isr.state_version
+        return self.state.version
 
     def position(self, broker_id: int) -> ReplicaPosition | None:
         """A follower's last report under this epoch; None without one."""
@@ -290,7 +275,7 @@ class LedPartition:
             raise NotLeader(f"{self.topic_partition} is led by another broker")
         if leader_epoch != self.leader_epoch:
             self.check_epoch(max(leader_epoch, 0))
-        if broker_id not in self.replicas_and_isr.replicas or broker_id == self.broker_id:
+        if broker_id not in self.replicas or broker_id == self.broker_id:
             raise ReplicaNotAvailable(f"broker {broker_id} has no replica of {self.topic_partition}")
         known = self._positions.get(broker_id)
         if known is not None and incarnation < known.incarnation:
@@ -299,31 +284,26 @@ class LedPartition:
                 f"not {incarnation}"
             )
 
-    def divergence(self, last_epoch: int, end_address: int) -> Disagreement | None:
-        """The answer to a replica whose last batch is of ``last_epoch`` and whose log ends at ``end_address``; None if
-        both logs agree: see `divergence.disagreement`."""
-        return disagreement(self.log, last_epoch, end_address)
-
     def replica_fetched(
         self, broker_id: int, incarnation: int, end_address: int, flushed: LogEnd, now_s: float
     ) -> None:
         """Take a replica's report: its log ends at ``end_address`` and is flushed up to ``flushed``.
 
-        Only after `check_replica`, and for a log that agrees with the leader's (`divergence`). A new incarnation's
-        position replaces the old one's, even if it is lower (rule R3). ``now_s``: any monotonic clock.
+        Only after `check_replica`, and for a log that agrees with the leader's (`klog.replication.divergence`). A new
+        incarnation's position replaces the old one's, even if it is lower (rule R3). ``now_s``: any monotonic clock.
         """
         self._positions[broker_id] = ReplicaPosition(incarnation, end_address, flushed)
         self._settled_at = -1
         if self._unheard_since:
             self._unheard_since[broker_id] = self._marked_s
         if broker_id in self._counted:
-            self._advance(self.log.flushed_end)
-        if self._want_isr is not None and self.change is None and self._might_join(broker_id):
+            self.flushed(self.log.flushed_end)
+        if self.change is None and self._might_join(broker_id):
             self._want_isr(self)
 
     def _might_join(self, broker_id: int) -> bool:
         position = self._positions[broker_id]
-        if broker_id in self.replicas_and_isr.isr:
+        if broker_id in self.state.isr:
             return self._is_another(broker_id, position)
         return has_caught_up(position, self.high_watermark.address, self.epoch_start_address)
 
@@ -335,7 +315,7 @@ class LedPartition:
         """Note the log end, to measure lag by. Call a few times per ``lag_s``."""
         self._marks.note(now_s, self.log.end.address, 2 * lag_s + (due_after_s(self.log.config) or 0.0))
         if not self._unheard_since:
-            self._unheard_since = dict.fromkeys(self.replicas_and_isr.replicas, now_s)
+            self._unheard_since = dict.fromkeys(self.replicas, now_s)
         elif self._marked_s is None:
             self._unheard_since = {one: now_s if at is None else at for one, at in self._unheard_since.items()}
         self._marked_s = now_s
@@ -343,7 +323,7 @@ class LedPartition:
     @property
     def needs_look(self) -> bool:
         """Whether a heartbeat may have something to do here: `mark`, `propose_isr`, and the checks after it."""
-        return len(self.replicas_and_isr.replicas) > 1 and self._settled_at != self.log.end.address
+        return len(self.replicas) > 1 and self._settled_at != self.log.end.address
 
     def settle(self) -> None:
         """After a look: skip further ones until an append, a follower's report, or a change of the ISR.
@@ -351,8 +331,8 @@ class LedPartition:
         Only where every replica is in sync and has flushed everything, the leader too: a look would make the same mark
         again.
         """
-        end, known = self.log.end.address, self.replicas_and_isr
-        if self.change is not None or set(known.isr) != set(known.replicas) or self.log.flushed_end.address < end:
+        end = self.log.end.address
+        if self.change is not None or set(self.state.isr) != set(self.replicas) or self.log.flushed_end.address < end:
             return
         for broker_id in self._others:
             position = self._positions.get(broker_id)
@@ -381,7 +361,8 @@ class LedPartition:
             Sync(
                 self.broker_id,
                 self.incarnation,
-                self.replicas_and_isr,
+                self.replicas,
+                self.state,
                 self._positions,
                 alive,
                 self.high_watermark.address,
@@ -453,42 +434,44 @@ class LedPartition:
 
     def isr_written(self, change: IsrChange, state_version: int) -> None:
         """``change`` is in ZooKeeper, at ``state_version``. Ignored unless it is the one under way."""
-        if self.change is change and state_version > self.replicas_and_isr.state_version:
-            self._take(
-                self.replicas_and_isr._replace(
-                    isr=change.isr, incarnations=change.incarnations, state_version=state_version
-                )
-            )
-            self._advance(self.log.flushed_end)
+        if self.change is change and state_version > self.state.version:
+            self._take(self.replicas, replace(self.changed(change), version=state_version))
+            self.flushed(self.log.flushed_end)
 
-    def adopt(self, replicas_and_isr: ReplicasAndIsr) -> bool:
+    def changed(self, change: IsrChange) -> PartitionState:
+        """The state to write for a change, at the version that it replaces."""
+        return replace(
+            self.state, isr=change.isr, incarnations=change.incarnations, version=change.state_version, new=False
+        )
+
+    def adopt(self, replicas: tuple[int, ...], state: PartitionState) -> bool:
         """Adopt a state that another broker has written under this epoch, if it is newer; returns whether it is.
 
         A write of this leader that names an earlier version can no longer succeed, so nothing is under way afterwards.
         A replica removed from the ISR by the controller starts without a position: earlier reports do not bring it back
         (KIP-841).
         """
-        old = self.replicas_and_isr
-        if replicas_and_isr.state_version <= old.state_version:
-            if replicas_and_isr.replicas != old.replicas:  # not in the state: the controller's last request decides
-                self._take(old._replace(replicas=replicas_and_isr.replicas), self.change)
+        if state.version <= self.state.version:
+            if replicas != self.replicas:  # not in the state: the controller's last request decides
+                self._take(replicas, self.state, self.change)
                 return True
             return False
-        for broker_id in set(old.isr) - set(replicas_and_isr.isr):
+        for broker_id in set(self.state.isr) - set(state.isr):
             self._positions.pop(broker_id, None)
-        self._take(replicas_and_isr)
-        self._advance(self.log.flushed_end)
+        self._take(replicas, state)
+        self.flushed(self.log.flushed_end)
         return True
 
-    def _take(self, replicas_and_isr: ReplicasAndIsr, change: IsrChange | None = None) -> None:
-        self.replicas_and_isr = replicas_and_isr
+    def _take(self, replicas: tuple[int, ...], state: PartitionState, change: IsrChange | None = None) -> None:
+        self.replicas = replicas
+        self.state = state
         self.change = change
-        self.isr_size = len(replicas_and_isr.isr)
-        self._others = tuple(one for one in replicas_and_isr.isr if one not in (self.broker_id, -1))
+        self.isr_size = len(state.isr)
+        self._others = tuple(one for one in state.isr if one != self.broker_id)
         self._incarnations: Mapping[int, int] = _NO_OTHERS
         if self._others:
-            self._incarnations = dict(zip(replicas_and_isr.isr, replicas_and_isr.incarnations, strict=False))
-        for broker_id in self._positions.keys() - set(replicas_and_isr.replicas):
+            self._incarnations = dict(zip(state.isr, state.incarnations, strict=False))
+        for broker_id in self._positions.keys() - set(replicas):
             del self._positions[broker_id]
         self._count()
 

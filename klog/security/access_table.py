@@ -179,10 +179,6 @@ RULES: Final[Mapping[int, Rule]] = {
         items=Items(("topics",), "topic", "topics", inner=("partitions", "partitions", "partition")),
         each=_topic(_O.DESCRIBE),
     ),
-    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: Rule(whole=_cluster(_O.DESCRIBE)),
-    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: Rule(
-        whole=_cluster(_O.ALTER), items=Items(("deletions", "upsertions"), "name", "results", "user")
-    ),
     ApiKey.DESCRIBE_ACLS: Rule(whole=_cluster(_O.DESCRIBE)),
     ApiKey.CREATE_ACLS: Rule(whole=_cluster(_O.ALTER), items=Items(("creations",), "resource_name", "results")),
     ApiKey.DELETE_ACLS: Rule(

@@ -17,6 +17,7 @@ changes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from klog.security.permissions import (
@@ -58,21 +59,18 @@ class Authorizer:
         self._super_users = frozenset(super_users)
         self._allow_without_acl = allow_without_acl
         self._is_read = False
-        self._literal: dict[tuple[ResourceType, str], frozenset[Acl]] = {}
-        self._prefixed: dict[tuple[ResourceType, str], frozenset[Acl]] = {}
+        self._acls: dict[Pattern, frozenset[Acl]] = {}
         self._lengths: dict[ResourceType, tuple[int, ...]] = {}
         """Lengths of existing prefixes, ascending."""
         self._damaged: frozenset[Pattern] = frozenset()
-        self._any: dict[tuple[str, str, Operation, ResourceType], bool] = {}
-        """The cache of `may_any`."""
-        self._remembered: dict[tuple[str, str, Operation, ResourceType, str], Decision] = {}
+        self._decided = lru_cache(REMEMBERED_MAX)(self._decide)
+        self._any_decided = lru_cache(REMEMBERED_MAX)(self._decide_any)
 
     # --- the ACLs -----------------------------------------------------------------------------------------------------
 
     def replace(self, acls: Mapping[Pattern, frozenset[Acl]], damaged: Iterable[Pattern] = ()) -> None:
         """Set all ACLs. ``damaged``: patterns whose ACLs cannot be read."""
-        self._literal.clear()
-        self._prefixed.clear()
+        self._acls.clear()
         self._damaged = frozenset()
         self._is_read = True
         self.update(acls, damaged)
@@ -81,21 +79,18 @@ class Authorizer:
         """Set all ACLs of these patterns."""
         damaged = frozenset(damaged)
         for pattern, those in {**acls, **dict.fromkeys(damaged, frozenset[Acl]())}.items():
-            self._set(pattern, those)
+            if those:
+                self._acls[pattern] = those
+            else:
+                self._acls.pop(pattern, None)
         self._damaged = self._damaged.difference(acls) | damaged
         lengths: dict[ResourceType, set[int]] = {}
-        for kind, name in self._prefixed:
-            lengths.setdefault(kind, set()).add(len(name))
+        for pattern in self._acls:
+            if pattern.pattern_type is PatternType.PREFIXED:
+                lengths.setdefault(pattern.kind, set()).add(len(pattern.name))
         self._lengths = {kind: tuple(sorted(those)) for kind, those in lengths.items()}
-        self._remembered.clear()
-        self._any.clear()
-
-    def _set(self, pattern: Pattern, acls: frozenset[Acl]) -> None:
-        index = self._prefixed if pattern.pattern_type is PatternType.PREFIXED else self._literal
-        if acls:
-            index[pattern.kind, pattern.name] = acls
-        else:
-            index.pop((pattern.kind, pattern.name), None)
+        self._decided.cache_clear()
+        self._any_decided.cache_clear()
 
     @property
     def is_read(self) -> bool:
@@ -104,10 +99,9 @@ class Authorizer:
 
     def bindings(self) -> Iterator[Binding]:
         """All bindings, sorted."""
-        for index, pattern_type in ((self._literal, PatternType.LITERAL), (self._prefixed, PatternType.PREFIXED)):
-            for (kind, name), acls in sorted(index.items()):
-                for acl in sorted(acls):
-                    yield Binding(Pattern(kind, name, pattern_type), acl)
+        for pattern in sorted(self._acls, key=lambda one: (one.pattern_type, one)):
+            for acl in sorted(self._acls[pattern]):
+                yield Binding(pattern, acl)
 
     # --- decisions ----------------------------------------------------------------------------------------------------
 
@@ -117,14 +111,7 @@ class Authorizer:
 
     def decide(self, principal: str, host: str, operation: Operation, resource: Resource) -> Decision:
         """`may`, with the rule that decides."""
-        key = (principal, host, operation, *resource)
-        found = self._remembered.get(key)
-        if found is None:
-            found = self._decide(principal, host, operation, resource)
-            if len(self._remembered) >= REMEMBERED_MAX:
-                self._remembered.clear()
-            self._remembered[key] = found
-        return found
+        return self._decided(principal, host, operation, resource)
 
     def _decide(self, principal: str, host: str, operation: Operation, resource: Resource) -> Decision:
         if principal in self._super_users:
@@ -158,20 +145,12 @@ class Authorizer:
             ),
             *([Pattern(kind, WILDCARD)] if name != WILDCARD else []),
         ):
-            index = self._prefixed if pattern.pattern_type is PatternType.PREFIXED else self._literal
-            for acl in sorted(index.get((kind, pattern.name), ())):
+            for acl in sorted(self._acls.get(pattern, ())):
                 yield Binding(pattern, acl)
 
     def may_any(self, principal: str, host: str, operation: Operation, kind: ResourceType) -> bool:
         """Whether the principal may do that on some resource of the type, existing or not (KIP-679)."""
-        key = principal, host, operation, kind
-        found = self._any.get(key)
-        if found is None:
-            found = self._decide_any(principal, host, operation, kind)
-            if len(self._any) >= REMEMBERED_MAX:
-                self._any.clear()
-            self._any[key] = found
-        return found
+        return self._any_decided(principal, host, operation, kind)
 
     def _decide_any(self, principal: str, host: str, operation: Operation, kind: ResourceType) -> bool:
         if principal in self._super_users:

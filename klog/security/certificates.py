@@ -1,14 +1,11 @@
-"""Reads certificates: the subject as text (RFC 2253, as Java writes it), and the expiry."""
+"""Reads certificates: the subject as text (RFC 2253, as Java writes it), the expiry, and PKCS12."""
 
 from __future__ import annotations
 
-import base64
 import re
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Final
-
-from klog.errors import MalformedRequest
 
 _SHORT: Final = {
     "commonName": "CN",
@@ -23,8 +20,6 @@ _SHORT: Final = {
 }
 _EMAIL: Final = "1.2.840.113549.1.9.1"
 _SPECIAL: Final = re.compile(r'([,+"\\<>;])')
-_PEM: Final = re.compile(rb"-----BEGIN CERTIFICATE-----(.*?)-----END CERTIFICATE-----", re.DOTALL)
-_SEQUENCE, _UTC_TIME, _TIME, _VERSION = 0x30, 0x17, 0x18, 0xA0
 
 
 def subject_of(certificate: Mapping[str, Any]) -> str:
@@ -45,35 +40,22 @@ def _part(name: str, value: str) -> str:
 
 
 def expires_at(pem: bytes) -> datetime | None:
-    """The earliest expiry of the certificates; None without any. Raises MalformedRequest."""
-    return min((_not_after(base64.b64decode(found)) for found in _PEM.findall(pem)), default=None)
+    """The earliest expiry of the certificates; None without any, or where they are damaged."""
+    from cryptography import x509
 
-
-def _not_after(der: bytes) -> datetime:
-    """The expiry of a certificate: Certificate > tbsCertificate > validity > notAfter (RFC 5280, 4.1)."""
     try:
-        inside = _element(_element(der, 0)[1], 0)[1]
-        at = 0
-        if inside[0] == _VERSION:
-            at = _element(inside, at)[2]
-        for _ in range(3):  # serial number, signature, issuer
-            at = _element(inside, at)[2]
-        validity = _element(inside, at)[1]
-        kind, text, _ = _element(validity, _element(validity, 0)[2])
-        form = {_UTC_TIME: "%y%m%d%H%M%SZ", _TIME: "%Y%m%d%H%M%SZ"}[kind]
-        return datetime.strptime(text.decode(), form).replace(tzinfo=UTC)
-    except (IndexError, KeyError, ValueError):
-        raise MalformedRequest("not an X.509 certificate") from None
+        return min(one.not_valid_after_utc for one in x509.load_pem_x509_certificates(pem))
+    except ValueError:
+        return None
 
 
-def _element(data: bytes, at: int) -> tuple[int, bytes, int]:
-    """(tag, contents, end) of an element in DER."""
-    tag, size = data[at], data[at + 1]
-    begin = at + 2
-    if size & 0x80:
-        count = size & 0x7F
-        size = int.from_bytes(data[begin : begin + count])
-        begin += count
-    if begin + size > len(data):
-        raise ValueError("it ends early")
-    return tag, data[begin : begin + size], begin + size
+def pem_of_pkcs12(data: bytes, password: str | None) -> tuple[bytes, bytes]:
+    """The private key, empty without one, and the certificates, its own first. Raises ValueError."""
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, pkcs12
+
+    found = pkcs12.load_pkcs12(data, None if password is None else password.encode())
+    certificates = [one.certificate for one in (found.cert, *found.additional_certs) if one is not None]
+    key = b""
+    if found.key is not None:
+        key = found.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    return key, b"".join(one.public_bytes(Encoding.PEM) for one in certificates)

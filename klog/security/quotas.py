@@ -21,6 +21,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from ipaddress import IPv6Address, ip_address
 from typing import Final, NamedTuple
 from urllib.parse import quote, unquote
@@ -36,6 +37,7 @@ LONG_MAX: Final = 2**63 - 1
 WHOLE_WITHIN: Final = 1e-6
 """Kafka's tolerance for rates in bytes, which are whole numbers in ZooKeeper and 64-bit floats on the wire."""
 REMEMBERED_MAX: Final = 10_000
+"""Limits found before; clients make up their ids."""
 
 
 class QuotaKey(StrEnum):
@@ -221,21 +223,14 @@ def parse_value(key: QuotaKey, text: str) -> float:
     return check_value(key, value)
 
 
-class Scope(NamedTuple):
-    """The clients that share a limit: a client id of a user, all clients of a user, all users of a client id, or all
-    connections from an address."""
-
-    user: str | None
-    client: str | None
-    ip: str | None = None
-
-
 @dataclass(frozen=True, slots=True)
 class Limit:
     """``rate``: in the quota's unit, per second or percent."""
 
     rate: float
-    scope: Scope
+    scope: Entity
+    """The clients that share it, by their own names: a client id of a user, all clients of a user, all users of a
+    client id, or all connections from an address."""
     entity: Entity
     """The quota's entity."""
 
@@ -262,7 +257,7 @@ class QuotaTable:
         self.keys: frozenset[QuotaKey] = frozenset()
         """Quotas that any entity has."""
         self._having: Counter[QuotaKey] = Counter()
-        self._found: dict[tuple[QuotaKey, str, str], Limit | None] = {}
+        self._found = lru_cache(REMEMBERED_MAX)(self._look_up)
         self.limits_requests = False
         """Whether any user or client id has a quota."""
         self.change(quotas or {})
@@ -277,23 +272,14 @@ class QuotaTable:
                 self.quotas[entity] = values
         self.keys = frozenset(key for key, count in self._having.items() if count)
         self.limits_requests = not all(key.is_of_addresses for key in self.keys)
-        self._found.clear()
+        self._found.cache_clear()
 
     def __bool__(self) -> bool:
         return bool(self.quotas)
 
     def limit(self, key: QuotaKey, user: str, client: str) -> Limit | None:
         """The limit of a user's client id; None: unlimited."""
-        if key not in self.keys:
-            return None
-        asked = (key, user, client)
-        try:
-            return self._found[asked]
-        except KeyError:
-            if len(self._found) >= REMEMBERED_MAX:  # clients make up their ids
-                self._found.clear()
-            found = self._found[asked] = self._look_up(key, user, client)
-            return found
+        return self._found(key, user, client) if key in self.keys else None
 
     def connection_limit(self, ip: str) -> Limit | None:
         """The limit of new connections per second from an address; None: unlimited."""
@@ -303,14 +289,14 @@ class QuotaTable:
         for entity in (Entity(ip=ip), Entity(ip=DEFAULT)):
             rate = self.quotas.get(entity, {}).get(key)
             if rate is not None:
-                return Limit(rate, Scope(None, None, ip), entity)
+                return Limit(rate, Entity(ip=ip), entity)
         return None
 
     def _look_up(self, key: QuotaKey, user: str, client: str) -> Limit | None:
         for entity in precedence(user, client):
             rate = self.quotas.get(entity, {}).get(key)
             if rate is not None:
-                scope = Scope(None if entity.user is None else user, None if entity.client is None else client)
+                scope = Entity(None if entity.user is None else user, None if entity.client is None else client)
                 return Limit(rate, scope, entity)
         return None
 

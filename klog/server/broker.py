@@ -46,7 +46,6 @@ from klog.host.collector import Collector
 from klog.host.limits import share_out
 from klog.host.watchdog import Watchdog
 from klog.names import TopicPartition, host_port
-from klog.replication.reassignment_throttle import ReassignmentThrottle
 from klog.secret import Secret
 from klog.server import cluster_identity
 from klog.server.access import Access
@@ -223,7 +222,6 @@ class Broker:
                 self._knows_cluster.set,
             )
             self.local_replicas = LocalReplicas(self.runtime, self.image, self.log_dirs, self.replicas)
-            self._reassignment_throttle = ReassignmentThrottle(self.identity.broker_id, fetchers.throttle)
             self.groups = Coordinator(self.runtime, self.image, self.zookeeper_admission)
             self.group_lags = GroupLags(self.zookeeper, self.replicas.partitions)
             undo.callback(self.groups.close)
@@ -425,7 +423,7 @@ class Broker:
         if self.image.brokers != brokers_before:
             self.former_brokers.note(brokers_before, self.image.brokers)
             self.replicas.brokers_changed()
-        self._reassignment_throttle.take(update)
+        self.replicas.fetchers.take_rates(update)
         if update.slots:
             self.groups.cache.slots_changed()
         self.image.known.set()

@@ -40,7 +40,7 @@ from klog.protocol.apis import OWN_KEYS_FROM, ApiKey
 from klog.protocol.codec import RequestHead
 from klog.protocol.versions import is_flexible, response_schema
 from klog.security.principal import ANONYMOUS, Principal
-from klog.security.quotas import Limit, QuotaKey, QuotaTable, Scope, ThrottlingQuotaExceeded
+from klog.security.quotas import Entity, Limit, QuotaKey, QuotaTable, ThrottlingQuotaExceeded
 from klog.security.rates import Meters, Rate, TokenBucket, Windows
 from klog.server.event_limits import Repeats
 
@@ -68,14 +68,14 @@ class Throttling:
         )
         self.windows = windows
         self._clock = clock
-        self._rates: dict[QuotaKey, Meters[Scope, Rate]] = {
+        self._rates: dict[QuotaKey, Meters[Entity, Rate]] = {
             key: Meters(lambda: Rate(windows))
             for key in (QuotaKey.PRODUCER_BYTE_RATE, QuotaKey.CONSUMER_BYTE_RATE, QuotaKey.REQUEST_PERCENTAGE)
         }
-        self._buckets: Meters[Scope, TokenBucket] = Meters(lambda: TokenBucket(of_controller))
+        self._buckets: Meters[Entity, TokenBucket] = Meters(lambda: TokenBucket(of_controller))
         self.measured = measured
         self._tell = tell
-        self._repeats: Repeats[tuple[QuotaKey, Scope]] = Repeats()
+        self._repeats: Repeats[tuple[QuotaKey, Entity]] = Repeats()
         measured |= {str(key): Throttled(rates) for key, rates in self._rates.items()}
         measured[QuotaKey.CONTROLLER_MUTATION_RATE] = Throttled(self._buckets)
 

@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from klog.config import LogConfig
+from klog.coordination.partition_states import PartitionState
 from klog.errors import KlogError
 from klog.names import TopicPartition
 from klog.record.records import Record, encode_batch
-from klog.replication.isr import IsrChange, ReplicasAndIsr
+from klog.replication.isr import IsrChange
 from klog.replication.led_partition import LedPartition
 from klog.storage.checkpoints import CheckpointedDir
 from klog.storage.filesystem import OsFileSystem
@@ -43,6 +44,20 @@ def records(count: int = 1) -> memoryview:
     return memoryview(bytearray(batch))
 
 
+def state_of(
+    isr: tuple[int, ...], incarnations: tuple[int, ...] = (), version: int = -1, *, epoch: int = 3
+) -> PartitionState:
+    """Broker 1 leads."""
+    return PartitionState(1, epoch, isr, 1, version=version, incarnations=incarnations)
+
+
+def lead(log: Log, state: PartitionState, **others: Any) -> LedPartition:
+    """Broker 1 leads; nobody is asked for anything, unless ``others`` name somebody."""
+    silent = {"want_flush": lambda log: None, "want_isr": lambda partition: None}
+    usual = {"incarnation": ALIVE[1], "replicas": (1, 2, 3)}
+    return LedPartition(log.topic_partition, log, broker_id=1, state=state, **{**silent, **usual, **others})
+
+
 class Led:
     """Broker 1 leads in epoch 3; the replicas are 1, 2 and 3, and ``isr`` of them in sync."""
 
@@ -54,19 +69,9 @@ class Led:
             self.log.append(records(), 2)
         self.log.flush()
         self.noticed = 0
-        replicas_and_isr = ReplicasAndIsr((1, 2, 3), isr, tuple(ALIVE[one] for one in isr), 7, 1)
         self.log.begin_epoch(3)
-        self.partition = LedPartition(
-            NAME,
-            self.log,
-            leader_epoch=3,
-            want_flush=lambda log: None,
-            broker_id=1,
-            incarnation=ALIVE[1],
-            replicas_and_isr=replicas_and_isr,
-            high_watermark=LogEnd(0, 0),
-            want_isr=self._notice,
-        )
+        state = state_of(isr, tuple(ALIVE[one] for one in isr), 7)
+        self.partition = lead(self.log, state, high_watermark=LogEnd(0, 0), want_isr=self._notice)
 
     def _notice(self, partition: LedPartition) -> None:
         self.noticed += 1

@@ -14,6 +14,7 @@ from typing import Any, cast
 
 from klog.config import BrokerConfig, LogConfig
 from klog.coordination import brokers
+from klog.coordination.partition_states import PartitionState
 from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import KlogError, NotLeader, StorageError
 from klog.names import TopicPartition
@@ -23,7 +24,6 @@ from klog.net.shared import SocketLimits
 from klog.protocol.apis import ApiKey
 from klog.record.records import Record, encode_batch
 from klog.replication.follower import Follower
-from klog.replication.isr import ReplicasAndIsr
 from klog.replication.led_partition import LedPartition
 from klog.secret import Secret
 from klog.server import handlers
@@ -244,11 +244,11 @@ class Side:
         partition = self.partitions[name] = LedPartition(
             name,
             log,
-            leader_epoch=epoch,
             want_flush=self.flusher.want,
             broker_id=self.broker_id,
             incarnation=self.incarnation,
-            replicas_and_isr=ReplicasAndIsr(replicas, isr or (self.broker_id,), (), 0),
+            replicas=replicas,
+            state=PartitionState(self.broker_id, epoch, isr or (self.broker_id,), 0, version=0),
             high_watermark=high_watermark,
             want_isr=want_isr,
         )

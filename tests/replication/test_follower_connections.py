@@ -22,6 +22,7 @@ from klog.replication.follower import FollowerState
 from klog.secret import Challenge, Secret
 from klog.storage.log_reader import LogReader
 from tests.replication.side import NAME, SECRET, Side, append, batch, content, run, until
+from tests.replication.test_follower_throttle import update
 from tests.rows import each
 
 
@@ -306,14 +307,14 @@ def test_a_throttled_partition_comes_slowly_and_others_do_not(tmp_path: Path) ->
                 one.log(name).append(batch(1, 10_000, mark), 4)
             one.log(name).flush()  # or nothing would be committed, and everybody in sync
             one.lead(5, name=name, isr=(1,))
-        two.fetchers.throttle({NAME}, 1_000_000.0)
+        two.fetchers.take_rates(update((NAME, (2,), 1_000_000)))
         began = two.loop.time()
         slow, quick = two.follow(1, 5), two.follow(1, 5, other)
         await until(lambda: quick.log.end == one.log(other).end)
         assert slow.log.end.address < one.log().end.address / 2
         await until(lambda: slow.log.end == one.log().end)
         assert two.loop.time() - began > 0.5  # a megabyte at a megabyte a second, less what came at once
-        two.fetchers.throttle(set(), None)
+        two.fetchers.take_rates(update((NAME, (), 0)))
 
     run(tmp_path, scene)
 
@@ -324,10 +325,10 @@ def test_a_throttle_that_is_lifted_lets_all_through_at_once(tmp_path: Path) -> N
             one.log().append(batch(1, 10_000, mark), 4)
         one.log().flush()
         led = one.lead(5, isr=(1,))
-        two.fetchers.throttle({NAME}, 1000.0)
+        two.fetchers.take_rates(update((NAME, (2,), 1000)))
         follower = two.follow(1, 5)
         await until(lambda: follower.log.end.address > 0)
-        two.fetchers.throttle(set(), None)
+        two.fetchers.take_rates(update((NAME, (), 0)))
         began = two.loop.time()
         await until(lambda: follower.log.end == led.log.end)
         assert two.loop.time() - began < 5
@@ -338,7 +339,7 @@ def test_a_throttle_that_is_lifted_lets_all_through_at_once(tmp_path: Path) -> N
 def test_replicas_in_sync_are_not_throttled(tmp_path: Path) -> None:
     async def scene(one: Side, two: Side) -> None:
         led = one.lead(5, isr=(1, 2))
-        two.fetchers.throttle({NAME}, 1000.0)
+        two.fetchers.take_rates(update((NAME, (2,), 1000)))
         two.follow(1, 5)
         await append(led, batch())
         began = two.loop.time()

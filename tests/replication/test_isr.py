@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,10 +18,9 @@ from klog.errors import (
     StaleBrokerEpoch,
     UnknownLeaderEpoch,
 )
-from klog.replication.isr import LagMarks, ReplicasAndIsr, check_flush_rule, due_after_s
-from klog.replication.led_partition import LedPartition
+from klog.replication.isr import LagMarks, check_flush_rule, due_after_s
 from klog.storage.log import LogEnd
-from tests.replication.led import ALIVE, LAG_S, NEVER, Led, Reader, records
+from tests.replication.led import ALIVE, LAG_S, NEVER, Led, Reader, lead, records, state_of
 from tests.rows import each
 
 START = LogEnd(0, 0)
@@ -69,16 +69,7 @@ def test_r8_a_member_that_has_said_nothing_under_this_epoch_holds_the_high_water
 def test_r8_a_leader_begins_with_the_high_watermark_that_it_knew(tmp_path: Path) -> None:
     led = Led(tmp_path / "t-0", before=5)
     middle = led.log.floor(led.log.end.address // 2)
-    again = LedPartition(
-        led.partition.topic_partition,
-        led.log,
-        leader_epoch=4,
-        want_flush=lambda log: None,
-        broker_id=1,
-        incarnation=ALIVE[1],
-        replicas_and_isr=led.partition.replicas_and_isr,
-        high_watermark=middle,
-    )
+    again = lead(led.log, replace(led.partition.state, leader_epoch=4), high_watermark=middle)
     assert again.high_watermark == middle
     assert not again.end_is_known
 
@@ -139,7 +130,7 @@ def test_r2_who_is_to_join_counts_from_the_moment_on_that_it_is_sent(tmp_path: P
     assert waiter.told == [None]
     led.settle(change)
     assert led.partition.isr == (1, 2, 3)
-    assert led.partition.replicas_and_isr.incarnations == (11, 22, 33)
+    assert led.partition.state.incarnations == (11, 22, 33)
 
 
 def test_r2_one_change_at_a_time(led: Led) -> None:
@@ -155,9 +146,9 @@ def test_r2_another_hand_decides_what_was_under_way(led: Led) -> None:
     end, waiter = led.append()
     led.flush()
     led.fetched(2, end)
-    assert not led.partition.adopt(ReplicasAndIsr((1, 2, 3), (1,), (11,), 7))  # as old as what we know
+    assert not led.partition.adopt((1, 2, 3), state_of((1,), (11,), 7))  # as old as what we know
     assert waiter.told == [] and led.partition.change is change
-    assert led.partition.adopt(ReplicasAndIsr((1, 2, 3), (1, 3), (11, 33), 9))
+    assert led.partition.adopt((1, 2, 3), state_of((1, 3), (11, 33), 9))
     assert waiter.told == []  # now it is 3 that counts
     led.partition.isr_written(change, 8)  # the answer to what is over
     assert led.partition.isr == (1, 3)
@@ -232,7 +223,7 @@ def test_r5_who_was_put_out_by_the_controller_joins_only_after_it_has_fetched_ag
     """KIP-841: what a dead broker said before it died must not bring it back."""
     led.fetched(2, START)
     led.fetched(3, START)
-    assert led.partition.adopt(ReplicasAndIsr((1, 2, 3), (1, 2), (11, 22), 8))
+    assert led.partition.adopt((1, 2, 3), state_of((1, 2), (11, 22), 8))
     assert led.propose() is None
     led.fetched(3, START)
     change = led.propose()
@@ -480,7 +471,7 @@ def test_no_more_are_needed_in_sync_than_there_are_replicas(
 
 def test_the_only_replica_is_enough(tmp_path: Path) -> None:
     led = Led(tmp_path / "t-0", isr=(1,), min_insync_replicas=2)
-    led.partition.adopt(ReplicasAndIsr((1,), (1,), (ALIVE[1],), state_version=led.partition.state_version + 1))
+    led.partition.adopt((1,), state_of((1,), (ALIVE[1],), led.partition.state_version + 1))
     assert led.partition.min_isr == 1
     led.partition.check_in_sync()
     _, waiter = led.append()
@@ -506,14 +497,12 @@ def test_a_replica_fetch_names_the_very_epoch_and_is_a_replicas(led: Led) -> Non
 
 def test_a_replica_that_is_none_any_more_is_forgotten(led: Led) -> None:
     led.fetched(3, START)
-    assert led.partition.adopt(ReplicasAndIsr((1, 2), (1, 2), (11, 22), 8))
+    assert led.partition.adopt((1, 2), state_of((1, 2), (11, 22), 8))
     assert led.partition.position(3) is None
     with pytest.raises(ReplicaNotAvailable):
         led.partition.check_replica(3, 3, 33)
-    assert led.partition.adopt(ReplicasAndIsr((1, 2, 4), (), (), 8))  # the assignment alone has changed
+    assert led.partition.adopt((1, 2, 4), state_of((), (), 8))  # the assignment alone has changed
     assert led.partition.replicas == (1, 2, 4) and led.partition.isr == (1, 2)
-    assert led.partition.adopt(ReplicasAndIsr((4, 1), (1, 2), (11, 22), 6)), (
-        "the list is the controller's, the rest is old"
-    )
+    assert led.partition.adopt((4, 1), state_of((1, 2), (11, 22), 6)), "the list is the controller's, the rest is old"
     assert led.partition.replicas == (4, 1) and led.partition.isr == (1, 2)
-    assert not led.partition.adopt(ReplicasAndIsr((4, 1), (1,), (11,), 6))
+    assert not led.partition.adopt((4, 1), state_of((1,), (11,), 6))

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
 from dataclasses import dataclass, replace
-from enum import Enum
-from typing import TypeVar
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from klog.coordination.partition_states import NO_LEADER, PartitionState
-from klog.replication import leader_election, partition_state_machine, replica_state_machine
+from klog.replication import leader_election
 from klog.replication.leader_election import Decision, ElectionInput, NoLeader, Waiting
-from klog.replication.partition_state_machine import PartitionStage
-from klog.replication.replica_state_machine import ReplicaStage
 from tests.rows import each
-
-_Stage = TypeVar("_Stage", bound=Enum)
 
 REPLICAS = (1, 2, 3)
 STATE = PartitionState(
@@ -360,33 +352,6 @@ def test_what_every_decision_obeys(case: tuple[PartitionState, ElectionInput], u
     if not after.unclean and not state.new:
         assert set(after.isr) <= set(state.isr)
         assert not after.new
-
-
-# --- The tables -------------------------------------------------------------------------------------------------------
-
-
-def test_every_stage_of_the_machines_is_reached_and_left() -> None:
-    _check_reach(partition_state_machine.TABLE, PartitionStage)
-    _check_reach(replica_state_machine.TABLE, ReplicaStage)
-
-
-def _check_reach(table: Mapping[_Stage, Set[_Stage]], stages: type[_Stage]) -> None:
-    reached: set[_Stage] = set()
-    todo = [next(iter(stages))]
-    while todo:
-        stage = todo.pop()
-        if stage not in reached:
-            reached.add(stage)
-            todo += table[stage]
-    assert reached == set(stages) == set(table)
-
-
-def test_a_wrong_step_is_named() -> None:
-    assert partition_state_machine.follows(PartitionStage.NEW, PartitionStage.ONLINE)
-    with pytest.raises(AssertionError, match=r"t-0 .*NonExistent to Online"):
-        partition_state_machine.check(PartitionStage.NON_EXISTENT, PartitionStage.ONLINE, "t-0")
-    with pytest.raises(AssertionError, match="from Online to DeletionStarted"):
-        replica_state_machine.check(ReplicaStage.ONLINE, ReplicaStage.DELETION_STARTED, "t-0 on 1")
 
 
 def test_a_state_names_its_last_unclean_election_ever_after() -> None:

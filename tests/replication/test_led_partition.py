@@ -10,11 +10,11 @@ from klog.config import LogConfig
 from klog.errors import FencedLeaderEpoch, NotLeader, StorageError, UnknownLeaderEpoch
 from klog.names import TopicPartition
 from klog.record.records import Record, encode_batch
-from klog.replication.led_partition import LedPartition, decide_high_watermark
+from klog.replication.led_partition import LedPartition
 from klog.storage.checkpoints import CheckpointedDir
 from klog.storage.filesystem import OsFileSystem
 from klog.storage.log import Log, LogEnd
-from tests.replication.led import NEVER, Reader, Waiter, records
+from tests.replication.led import NEVER, Reader, Waiter, lead, records, state_of
 
 
 class Led:
@@ -27,7 +27,10 @@ class Led:
             CheckpointedDir(OsFileSystem(), str(folder)), str(folder), TopicPartition("t", 0), LogConfig(**config)
         )
         self.log.begin_epoch(3)
-        self.partition = LedPartition(TopicPartition("t", 0), self.log, leader_epoch=3, want_flush=self.want)
+        self.partition = self.lead(3)
+
+    def lead(self, epoch: int) -> LedPartition:
+        return lead(self.log, state_of((1,), epoch=epoch), replicas=(1,), want_flush=self.want)
 
     def want(self, log: Log) -> None:
         self.asked += 1
@@ -126,16 +129,10 @@ def test_epochs_of_clients_are_checked(led: Led) -> None:
 def test_the_end_is_not_known_until_the_high_watermark_reaches_the_epoch(tmp_path: Path) -> None:
     led = Led(tmp_path / "t-0")
     led.partition.append(records())
-    later = LedPartition(TopicPartition("t", 0), led.log, leader_epoch=4, want_flush=led.want)
+    later = led.lead(4)
     assert not later.end_is_known  # what the older leader appended is not committed yet
     later.flushed(led.log.flush())
     assert later.end_is_known
-
-
-def test_the_high_watermark_is_the_lowest_flushed_end_and_never_goes_back() -> None:
-    ends = [LogEnd(100, 90), LogEnd(70, 60), LogEnd(200, 190)]
-    assert decide_high_watermark(LogEnd(0, 0), ends) == LogEnd(70, 60)
-    assert decide_high_watermark(LogEnd(80, 75), ends) == LogEnd(80, 75)
 
 
 def test_a_duplicate_waits_for_the_commit_of_the_original(led: Led) -> None:

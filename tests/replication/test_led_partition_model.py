@@ -11,18 +11,19 @@ it, has flushed all that was ever committed, if it has run without interruption 
 from __future__ import annotations
 
 from bisect import bisect_right
+from dataclasses import replace
 
 from hypothesis import settings, strategies
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from klog.config import LogConfig
 from klog.errors import StaleBrokerEpoch
-from klog.replication.isr import IsrChange, ReplicasAndIsr
+from klog.replication.isr import IsrChange
 from klog.replication.led_partition import LedPartition
 from klog.storage.checkpoints import CheckpointedDir
 from klog.storage.log import Log, LogEnd
 from tests.faulty_filesystem import FaultyFileSystem
-from tests.replication.led import NAME, Waiter, records
+from tests.replication.led import NAME, Waiter, lead, records, state_of
 
 ME, FOLLOWERS = 1, (2, 3)
 LAG_S = 10.0
@@ -61,22 +62,15 @@ class LeaderAndItsFollowers(RuleBasedStateMachine):
         self.log.begin_epoch(3)
         self.followers = {one: Follower(one, committed if one in isr else min(behind, before)) for one in FOLLOWERS}
         self.committed = committed
-        self.state = ReplicasAndIsr((1, 2, 3), isr, tuple(self.incarnation(one) for one in isr), 5)
+        self.state = state_of(isr, tuple(self.incarnation(one) for one in isr), 5)
         self.in_flight: list[IsrChange] = []
         self.is_noticed = False
         self.alive = {one: self.incarnation(one) for one in (1, 2, 3)}
         self.waiting: list[tuple[int, Waiter]] = []
         self.now_s = 0.0
-        self.partition = LedPartition(
-            NAME,
-            self.log,
-            leader_epoch=3,
-            want_flush=lambda log: None,
-            broker_id=ME,
-            incarnation=self.incarnation(ME),
-            replicas_and_isr=self.state,
-            high_watermark=self.end_of(min(known, committed)),
-            want_isr=self.notice,
+        known_end = self.end_of(min(known, committed))
+        self.partition = lead(
+            self.log, self.state, incarnation=self.incarnation(ME), high_watermark=known_end, want_isr=self.notice
         )
         self.seen = self.partition.high_watermark.address
 
@@ -174,9 +168,9 @@ class LeaderAndItsFollowers(RuleBasedStateMachine):
     def arrive(self) -> None:
         """A write reaches ZooKeeper, where only the one at the right version is taken; the answer is another matter."""
         change = self.in_flight[-1]
-        if change.state_version == self.state.state_version:
-            self.state = self.state._replace(
-                isr=change.isr, incarnations=change.incarnations, state_version=change.state_version + 1
+        if change.state_version == self.state.version:
+            self.state = replace(
+                self.state, isr=change.isr, incarnations=change.incarnations, version=change.state_version + 1
             )
 
     @precondition(lambda self: self.partition.change is not None)
@@ -185,28 +179,29 @@ class LeaderAndItsFollowers(RuleBasedStateMachine):
         """What the writer does when it has an answer, or reads again."""
         change = self.partition.change
         assert change is not None
-        if self.state.state_version == change.state_version:
+        if self.state.version == change.state_version:
             return  # not there yet: nothing is known
         written = (change.isr, change.incarnations, change.state_version + 1)
-        if (self.state.isr, self.state.incarnations, self.state.state_version) == written:
+        if (self.state.isr, self.state.incarnations, self.state.version) == written:
             self.partition.isr_written(change, change.state_version + 1)
         else:
-            self.partition.adopt(self.state)
+            self.partition.adopt((1, 2, 3), self.state)
 
     @rule(broker_id=who)
     def the_controller_puts_out(self, broker_id: int) -> None:
         """Under our epoch, for it takes the broker for dead (rule R5); we hear of it later, or find out."""
         if broker_id in self.state.isr:
             left = [(one, known) for one, known in self._members() if one != broker_id]
-            self.state = self.state._replace(
+            self.state = replace(
+                self.state,
                 isr=tuple(one for one, _ in left),
                 incarnations=tuple(known for _, known in left),
-                state_version=self.state.state_version + 1,
+                version=self.state.version + 1,
             )
 
     @rule()
     def hear_of_the_state(self) -> None:
-        self.partition.adopt(self.state)
+        self.partition.adopt((1, 2, 3), self.state)
 
     def _members(self) -> list[tuple[int, int]]:
         return list(zip(self.state.isr, self.state.incarnations, strict=True))

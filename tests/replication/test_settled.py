@@ -11,13 +11,12 @@ import random
 from typing import Any
 
 from klog.config import LogConfig
-from klog.replication.isr import IsrChange, ReplicasAndIsr
-from klog.replication.led_partition import LedPartition
+from klog.replication.isr import IsrChange
 from klog.storage.checkpoints import CheckpointedDir
 from klog.storage.log import Log, LogEnd
 from tests.chance import seed_of
 from tests.faulty_filesystem import FaultyFileSystem
-from tests.replication.led import NAME, records
+from tests.replication.led import NAME, lead, records, state_of
 
 ME = 1
 LAG_S, BEAT_S = 10.0, 2.5
@@ -64,18 +63,8 @@ class Side:
         self.incarnations = dict(INCARNATIONS)
         self.alive = dict(INCARNATIONS)
         """As the controller has said last."""
-        state = ReplicasAndIsr((1, 2, 3), (1, 2, 3), (10, 20, 30), 5)
-        self.partition = LedPartition(
-            NAME,
-            self.log,
-            leader_epoch=3,
-            want_flush=lambda log: None,
-            broker_id=ME,
-            incarnation=10,
-            replicas_and_isr=state,
-            high_watermark=START,
-            want_isr=lambda partition: None,
-        )
+        state = state_of((1, 2, 3), (10, 20, 30), 5)
+        self.partition = lead(self.log, state, incarnation=10, high_watermark=START)
 
     def beat(self, *, proposes: bool) -> Looked | None:
         """One beat, as `klog.server.replicas.isr_monitor.IsrMonitor` makes it; None without a look.
@@ -129,12 +118,12 @@ class Side:
 
     def changed(self, isr: tuple[int, ...]) -> None:
         """By another writer, as each member is registered now."""
-        known = self.partition.replicas_and_isr
+        partition = self.partition
         named = tuple(self.incarnations[one] for one in isr)
-        self.partition.adopt(known._replace(isr=isr, incarnations=named, state_version=known.state_version + 1))
+        partition.adopt(partition.replicas, state_of(isr, named, partition.state_version + 1))
 
     def assigned(self, replicas: tuple[int, ...]) -> None:
-        self.partition.adopt(self.partition.replicas_and_isr._replace(replicas=replicas))
+        self.partition.adopt(replicas, self.partition.state)
 
 
 START = LogEnd(0, 0)
@@ -166,7 +155,8 @@ def test_a_partition_that_needs_no_look_would_not_be_changed_by_one() -> None:
             told.append(draw(chance))
             for one, other in zip(apply(always, *told[-1]), apply(seldom, *told[-1]), strict=True):
                 assert one == (SETTLED if other is None else other), told
-            assert always.partition.replicas_and_isr == seldom.partition.replicas_and_isr, told
+            assert always.partition.replicas == seldom.partition.replicas, told
+            assert always.partition.state == seldom.partition.state, told
             assert always.partition.high_watermark == seldom.partition.high_watermark, told
         skipped += always.looks - seldom.looks
     assert skipped > SEQUENCES  # else the two were the same
@@ -194,7 +184,7 @@ def test_a_partition_without_followers_needs_no_look() -> None:
     disk = FaultyFileSystem()
     disk.make_folder("/t")
     log = Log.open(CheckpointedDir(disk, "/t"), "/t", NAME, LogConfig())
-    partition = LedPartition(NAME, log, leader_epoch=3, want_flush=lambda log: None)
+    partition = lead(log, state_of((ME,)), replicas=(ME,))
     assert not partition.needs_look
     partition.append(records())
     assert not partition.needs_look

@@ -16,7 +16,6 @@ from klog.security.quotas import (
     Entity,
     QuotaKey,
     QuotaTable,
-    Scope,
     check_entity,
     check_value,
     parse_value,
@@ -45,8 +44,8 @@ def test_of_eight_levels_the_most_specific_counts() -> None:
     levels = [Entity.of_path(one.removeprefix("/config/")) for one in KAFKAS_ORDER.split()]
     assert [f"/config/{one.path}" for one in levels if one is not None] == KAFKAS_ORDER.split()
     quotas = {one: {PRODUCE: float(number)} for number, one in enumerate(levels, 1) if one is not None}
-    scopes = [Scope("alice", "app")] * 2 + [Scope("alice", None)]
-    scopes += [*([Scope("alice", "app")] * 2), Scope("alice", None), *([Scope(None, "app")] * 2)]
+    scopes = [Entity("alice", "app")] * 2 + [Entity("alice", None)]
+    scopes += [*([Entity("alice", "app")] * 2), Entity("alice", None), *([Entity(None, "app")] * 2)]
     for entity, scope in zip(list(quotas), scopes, strict=True):
         limit = QuotaTable(quotas).limit(PRODUCE, "alice", "app")
         assert limit is not None

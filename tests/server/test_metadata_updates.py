@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
+from dataclasses import asdict
 from typing import Any
 
 from hypothesis import given
@@ -57,9 +58,16 @@ def lead(context: Context, name: TopicPartition, leader: int, *, epoch: int, ver
 
 
 def everything(context: Context, incarnation: int) -> Any:
-    names: dict[str, set[int] | None] = dict.fromkeys(context.topics)
-    head = {**HEAD, "incarnation": incarnation}
-    return requests.update_metadata(context, head, names, {}, is_full=True, with_slots=True)
+    return codec.request(
+        ApiKey.UPDATE_METADATA,
+        0,
+        **HEAD,
+        incarnation=incarnation,
+        is_full=True,
+        brokers=requests.metadata_brokers(context),
+        topics=[requests.metadata_topic(context, topic, None) for topic in context.topics],
+        slots=[asdict(holder) for holder in context.group_slots.values()],
+    )
 
 
 def test_everything_is_what_one_broker_alone_would_be_sent() -> None:

@@ -14,7 +14,7 @@ from unittest.mock import patch
 
 from klog.coordination.partition_states import PartitionState
 from klog.errors import KlogError
-from klog.replication import leader_election
+from klog.replication import divergence, leader_election
 from klog.replication.isr import IsrChange
 from klog.replication.leader_election import Decision, ElectionInput, NoLeader
 from klog.replication.led_partition import LedPartition
@@ -44,7 +44,7 @@ def _not_waiting(
 
 
 def _count_new_isr_only(self: LedPartition) -> None:
-    counted = self.replicas_and_isr.isr if self.change is None else self.change.isr
+    counted = self.state.isr if self.change is None else self.change.isr
     self._counted = tuple(one for one in counted if one != self.broker_id)
 
 
@@ -66,19 +66,19 @@ def _propose_by_id(self: LedPartition, now_s: float, alive: Mapping[int, int], *
 _adopt = LedPartition.adopt
 
 
-def _adopt_and_remember(self: LedPartition, replicas_and_isr: Any) -> bool:
+def _adopt_and_remember(self: LedPartition, replicas: tuple[int, ...], state: PartitionState) -> bool:
     """What was said before somebody left the ISR still counts."""
     said = dict(self._positions)
-    is_newer = _adopt(self, replicas_and_isr)
+    is_newer = _adopt(self, replicas, state)
     self._positions |= said
     return is_newer
 
 
-_advance = LedPartition._advance
+_flushed = LedPartition.flushed
 
 
-def _advance_unflushed(self: LedPartition, lowest: LogEnd) -> None:
-    _advance(self, self.log.end)
+def _advance_unflushed(self: LedPartition, end: LogEnd) -> None:
+    _flushed(self, self.log.end)
 
 
 _append = LedPartition.append
@@ -86,14 +86,15 @@ _append = LedPartition.append
 
 def _append_and_count(self: LedPartition, records: memoryview) -> Any:
     result = _append(self, records)
-    _advance(self, self.log.end)
+    _flushed(self, self.log.end)
     return result
 
 
 def _acknowledge_all(self: LedPartition, error: KlogError) -> None:
     """Whoever waits is told that all is well, though another leads by now."""
-    while self._waiting:
-        self._waiting.popleft().waiter.committed(None)
+    waiting, self._waiting = self._waiting, []
+    for one in waiting:
+        one.waiter.committed(None)
 
 
 def _dead_stay(state: PartitionState, situation: ElectionInput) -> None:
@@ -108,8 +109,8 @@ PATCHES: Mapping[str, tuple[Patch, ...]] = {
     "R2": ((LedPartition, "_count", _count_new_isr_only),),
     "R3 epoch": ((LedPartition, "check_replica", _check_no_epoch),),
     "R3 incarnation": ((LedPartition, "propose_isr", _propose_by_id), (LedPartition, "adopt", _adopt_and_remember)),
-    "R3 agreement": ((LedPartition, "divergence", lambda self, last_epoch, end_address: None),),
-    "D4 leader": ((LedPartition, "_advance", _advance_unflushed), (LedPartition, "append", _append_and_count)),
+    "R3 agreement": ((divergence, "disagreement", lambda log, last_epoch, end_address: None),),
+    "D4 leader": ((LedPartition, "flushed", _advance_unflushed), (LedPartition, "append", _append_and_count)),
     "R5": ((leader_election, "without_dead", _dead_stay),),
     "R9": ((LedPartition, "failed", _acknowledge_all),),
 }

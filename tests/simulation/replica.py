@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from klog.coordination.partition_states import PartitionState
 from klog.errors import CorruptLog, KlogError, NotLeader
 from klog.names import TopicPartition
+from klog.replication import divergence
 from klog.replication.divergence import StartsElsewhere, truncation_address
-from klog.replication.isr import ReplicasAndIsr
 from klog.replication.led_partition import LedPartition
 from klog.storage.checkpoints import CheckpointedDir
 from klog.storage.log import Log, LogEnd
@@ -210,11 +210,11 @@ class Replica:
         self.partition = LedPartition(
             NAME,
             self.log,
-            leader_epoch=state.leader_epoch,
             want_flush=self.want_flush,
             broker_id=self.broker_id,
             incarnation=self.process.incarnation,
-            replicas_and_isr=_replicas_and_isr(state),
+            replicas=REPLICAS,
+            state=state,
             high_watermark=self.high_watermark,
             want_isr=self._want_isr,
         )
@@ -253,7 +253,7 @@ class Replica:
 
     def adopt(self, state: PartitionState) -> None:
         assert self.partition is not None
-        if self.partition.adopt(_replicas_and_isr(state)):
+        if self.partition.adopt(REPLICAS, state):
             self.world.say("broker %d takes over ISR %s", self.broker_id, state.isr)
 
     def _resign(self) -> None:
@@ -307,7 +307,7 @@ class Replica:
         """ReplicaFetch, and the bare report that a flush has ended (rule R3)."""
         partition = self.led()
         partition.check_replica(position.leader_epoch, position.broker_id, position.incarnation)
-        found = partition.divergence(position.last_epoch, position.end_address)
+        found = divergence.disagreement(partition.log, position.last_epoch, position.end_address)
         if found is not None:
             if not is_report:
                 call.answer(("diverged", found))
@@ -490,9 +490,3 @@ class Replica:
         if self.log is not None and self.high_watermark.address != self.checkpointed:
             self.checkpointed = self.high_watermark.address
             self.disk.replace(HIGH_WATERMARK, b"%d %d" % self.high_watermark)
-
-
-def _replicas_and_isr(state: PartitionState) -> ReplicasAndIsr:
-    return ReplicasAndIsr(
-        REPLICAS, state.isr, state.incarnations, state.version, state.controller_epoch, state.unclean_epoch
-    )

@@ -44,14 +44,7 @@ class StateWriter:
         if partition.incarnation != self._process.incarnation:
             self._replica.step_down(partition)
             return
-        wanted = PartitionState(
-            leader=self._broker_id,
-            leader_epoch=partition.leader_epoch,
-            isr=change.isr,
-            controller_epoch=partition.replicas_and_isr.controller_epoch,
-            incarnations=change.incarnations,
-            unclean_epoch=partition.replicas_and_isr.unclean_epoch,
-        )
+        wanted = partition.changed(change)
         after = replace(wanted, version=change.state_version + 1)
         self._world.say("broker %d wants ISR %s: %s", self._broker_id, change.isr, change.reason)
 

@@ -11,23 +11,18 @@ It also removes old acts (`acts.forget_oldest`).
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
 from typing import Final, NamedTuple, ParamSpec, TypeVar
 
 from klog.coordination import acts
 from klog.coordination.acts import Act
-from klog.errors import KlogError
 from klog.server.controller.controller_state import ControllerState
 from klog.server.executors import Purpose
 from klog.server.runtime import Runtime
 
-log = logging.getLogger(__name__)
-
 P = ParamSpec("P")
 T = TypeVar("T")
 
-AGAIN_S: Final = 0.5
 GATHER_S: Final = 0.2
 """Acts written within this time are read together: each read lists all names."""
 
@@ -50,47 +45,39 @@ class ActPublisher:
         self._told_zxid = 0
         self._told = asyncio.Event()
         """Events have been published since the last mark."""
+        self._known: frozenset[str] | None = None
+        """The acts that existed at the last look of this term."""
+        self._since_forgetting = 0
 
     def start(self) -> None:
         """The term has begun."""
         self._written.set()
         self._told_zxid = 0
         self._told.clear()
-        self._state.spawn(self._tell_all())
-        self._state.spawn(self._mark_all())
+        self._known = None
+        self._since_forgetting = 0
+        self._state.keep_up(self._written, self._tell_all, "acts are not published yet")
+        self._state.keep_up(self._told, self._mark_all, "published acts are not marked yet")
 
     def _watch(self, _: object) -> None:
         """In kazoo's thread."""
         self._runtime.from_thread(self._written.set)
 
     async def _tell_all(self) -> None:
-        known: frozenset[str] | None = None
-        since_forgetting = 0
-        while True:
-            await self._written.wait()
-            self._written.clear()
-            try:
-                if known is None:
-                    self._told_zxid = await self._run(acts.published, self._runtime.zookeeper)
-                found = await self._run(self._read, known, self._told_zxid)
-            except KlogError as error:
-                if not self._state.active:
-                    return
-                log.warning("acts are not published yet: %s", error.message)
-                await self._runtime.pause(AGAIN_S)
-                self._written.set()
-                continue
-            known = found.names
-            for zxid, act in found.fresh:
-                if zxid > self._told_zxid:
-                    self._runtime.tell("act", **act.event())
-                    self._told_zxid = zxid
-                    self._told.set()
-            since_forgetting += len(found.fresh)
-            if len(known) > acts.KEPT_MAX or since_forgetting >= acts.LOOKED_AT_EVERY:
-                since_forgetting = 0
-                await self._run(acts.forget_oldest, self._runtime.zookeeper)
-            await asyncio.sleep(GATHER_S)
+        if self._known is None:
+            self._told_zxid = await self._run(acts.published, self._runtime.zookeeper)
+        found = await self._run(self._read, self._known, self._told_zxid)
+        self._known = found.names
+        for zxid, act in found.fresh:
+            if zxid > self._told_zxid:
+                self._runtime.tell("act", **act.event())
+                self._told_zxid = zxid
+                self._told.set()
+        self._since_forgetting += len(found.fresh)
+        if len(found.names) > acts.KEPT_MAX or self._since_forgetting >= acts.LOOKED_AT_EVERY:
+            await self._run(acts.forget_oldest, self._runtime.zookeeper)
+            self._since_forgetting = 0
+        await asyncio.sleep(GATHER_S)
 
     async def _run(self, function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
         """In a thread of its own purpose: thousands of acts must not delay elections."""
@@ -106,16 +93,6 @@ class ActPublisher:
         return _Found(frozenset(names), fresh)
 
     async def _mark_all(self) -> None:
-        while True:
-            await self._told.wait()
-            self._told.clear()
-            zxid = self._told_zxid
-            await self._runtime.events_sent()
-            try:
-                await self._run(acts.mark_published, self._runtime.zookeeper, zxid, self._state.fence)
-            except KlogError as error:
-                if not self._state.active:
-                    return
-                log.warning("published acts are not marked yet: %s", error.message)
-                await self._runtime.pause(AGAIN_S)
-                self._told.set()
+        zxid = self._told_zxid
+        await self._runtime.events_sent()
+        await self._run(acts.mark_published, self._runtime.zookeeper, zxid, self._state.fence)

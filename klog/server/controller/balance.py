@@ -9,12 +9,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Iterable
 
 from klog.errors import KlogError
 from klog.names import TopicPartition, counted
 from klog.replication import leader_election
-from klog.replication.leader_election import Decision, NoLeader
+from klog.replication.leader_election import Decision
 from klog.server.controller.controller_state import ControllerState
 from klog.server.controller.partition_writer import PartitionWriter
 from klog.server.runtime import Runtime
@@ -39,15 +38,17 @@ class Balance:
         interval_s = self._runtime.config.integer("leader.imbalance.check.interval.seconds")
         while True:
             await asyncio.sleep(interval_s)
-            names = self.imbalanced()
+            names = self._imbalanced()
             if names:
                 log.info("electing the preferred leaders of %s", counted(len(names), "partition"))
                 try:
-                    await self.prefer(names)
+                    async with self._state.lock:
+                        self._state.require()
+                        await self._partitions.change(names, self._decide)
                 except KlogError as error:
                     log.warning("preferred leaders were not elected: %s", error.message)
 
-    def imbalanced(self) -> list[TopicPartition]:
+    def _imbalanced(self) -> list[TopicPartition]:
         """The partitions led by others whose preferred leader leads too few of its own."""
         context = self._state.context
         limit = self._runtime.config.integer("leader.imbalance.per.broker.percentage")
@@ -62,20 +63,10 @@ class Balance:
                 found += led_by_others
         return found
 
-    async def prefer(self, names: Iterable[TopicPartition]) -> dict[TopicPartition, str | None]:
-        """Elect preferred leaders that are in sync. Partition -> why not; None where they lead."""
-        outcome: dict[TopicPartition, str | None] = {}
-
-        def decide(name: TopicPartition) -> Decision | None:
-            context = self._state.context
-            state = context.states.get(name)
-            if state is None:
-                return None
-            found = leader_election.preferred(state, context.replicas(name), context.election_input(name))
-            outcome[name] = found.reason if isinstance(found, NoLeader) else None
-            return found if isinstance(found, Decision) else None
-
-        async with self._state.lock:
-            self._state.require()
-            await self._partitions.change(names, decide)
-        return outcome
+    def _decide(self, name: TopicPartition) -> Decision | None:
+        context = self._state.context
+        state = context.states.get(name)
+        if state is None:
+            return None
+        found = leader_election.preferred(state, context.replicas(name), context.election_input(name))
+        return found if isinstance(found, Decision) else None

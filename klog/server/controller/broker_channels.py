@@ -19,8 +19,7 @@ import asyncio
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
-from uuid import UUID
+from typing import Any, Protocol
 
 from klog.coordination.brokers import Registration
 from klog.coordination.partition_states import NO_LEADER
@@ -30,10 +29,13 @@ from klog.net.channel import Channel
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
 from klog.protocol.codec import EncodedRequest
+from klog.protocol.interbroker import DELETED_TOPIC_EPOCH
 from klog.server.controller import requests
 from klog.server.controller.context import Context
 from klog.server.controller.metadata_updates import MetadataUpdates
 from klog.server.controller.peers import Peers
+from klog.server.controller.requests import Stop
+from klog.server.peer_probe import answers
 from klog.server.runtime import Runtime
 
 log = logging.getLogger(__name__)
@@ -78,14 +80,6 @@ class Listener(Protocol):
 
     def replicas_deleted(self, broker_id: int, names: Iterable[TopicPartition]) -> None:
         """These replicas are stopped, and their logs deleted."""
-
-
-class Stop(NamedTuple):
-    """Stop one replica; ``delete``: and delete its log."""
-
-    topic_id: UUID | None
-    leader_epoch: int
-    delete: bool
 
 
 @dataclass(slots=True)
@@ -221,7 +215,7 @@ class BrokerChannel:
             # A process that is ending accepts connections for a moment more: probe until it answers or refuses.
             there = self.registration.broker
             security = self._runtime.identity.peer_addresses.to_socket(there)
-            await self._peers.answers(*there.probe_address, security, name=there.inter_address[0])
+            await answers(*there.probe_address, security, name=there.inter_address[0])
 
     def _log_failure(self, what: str) -> None:
         """Log once, not ten times a second."""
@@ -263,21 +257,15 @@ class BrokerChannel:
         ended = self._ended = asyncio.ensure_future(connection.wait_closed())
         asking: asyncio.Future[None] | None = None
         try:
-            while not ended.done():
+            while True:
                 while self.is_behind:
                     await self._send_pending(connection)
                 self._acknowledged.set()
                 self._last_failure = ""
-                waking = asyncio.ensure_future(self._wakeup.wait())
-                try:
-                    await asyncio.wait((waking, ended), timeout=ASK_EVERY_S, return_when=asyncio.FIRST_COMPLETED)
-                finally:
-                    waking.cancel()
+                await self._woken(timeout_s=ASK_EVERY_S)
                 is_own = self.broker_id == self._runtime.broker_id
-                if not (self.is_behind or ended.done() or is_own) and (asking is None or asking.done()):
+                if not (self.is_behind or is_own) and (asking is None or asking.done()):
                     asking = asyncio.ensure_future(self._ask(connection))
-                self._wakeup.clear()
-            raise CannotConnect(f"the connection to broker {self.broker_id} has ended")
         finally:
             ended.cancel()
             if asking is not None:
@@ -324,18 +312,22 @@ class BrokerChannel:
                         self._keep(urgent)
                         raise
                     continue
-                waking = asyncio.ensure_future(self._wakeup.wait())
-                try:
-                    await asyncio.wait((turn, waking, self._ended), return_when=asyncio.FIRST_COMPLETED)
-                finally:
-                    waking.cancel()
-                self._wakeup.clear()
-                if self._ended.done():
-                    raise CannotConnect(f"the connection to broker {self.broker_id} has ended")
+                await self._woken(turn)
         except BaseException:
             self._updates.give_back(turn)
             raise
         return turn
+
+    async def _woken(self, *also: asyncio.Future[Any], timeout_s: float | None = None) -> None:
+        """Wait until something is pending or one of ``also`` is done. Raises CannotConnect if the connection ends."""
+        waking: asyncio.Future[Any] = asyncio.ensure_future(self._wakeup.wait())
+        try:
+            await asyncio.wait((waking, self._ended, *also), timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            waking.cancel()
+        self._wakeup.clear()
+        if self._ended.done():
+            raise CannotConnect(f"the connection to broker {self.broker_id} has ended")
 
     def _keep(self, pending: _Pending) -> None:
         """Keep it: it may not have been sent. Everything is sent again; a reconnected broker is described again,
@@ -356,19 +348,27 @@ class BrokerChannel:
         if lead is not None:
             answer = await connection.request(lead, timeout_s=self._timeout_s)
             self._check(answer)
+            there = {
+                TopicPartition(topic.name, one.partition_index): one
+                for topic in lead.topics
+                for one in topic.partitions
+            }
             failed = [TopicPartition(one.topic, one.partition_index) for one in answer.failed]
+            for name in failed:
+                there.pop(name, None)
             if failed:
                 self._listener.replicas_failed(self.broker_id, failed)
-            self._listener.replicas_follow(self.broker_id, _followers(lead, self.broker_id).difference(failed))
-            begun = _new(lead, self.broker_id).difference(failed)
+            follow = {name for name, one in there.items() if one.leader not in (NO_LEADER, self.broker_id)}
+            self._listener.replicas_follow(self.broker_id, follow)
+            begun = {name for name, one in there.items() if one.is_new and one.leader == self.broker_id}
             if begun:
                 self._listener.replicas_begun(begun)
-        stops = [(name, *stop) for name, stop in pending.stops.items() if not self._is_back(name, stop)]
+        stops = {name: stop for name, stop in pending.stops.items() if not self._is_back(name, stop)}
         if stops:
             answer = await connection.request(requests.stop_replica(self._head, stops), timeout_s=self._timeout_s)
             self._check(answer)
             failed_stops = {TopicPartition(one.topic, one.partition_index) for one in answer.failed}
-            deleted = {name for name, stop in pending.stops.items() if stop.delete} - failed_stops
+            deleted = {name for name, stop in stops.items() if stop.delete} - failed_stops
             self._listener.replicas_deleted(self.broker_id, deleted)
 
     def _is_back(self, name: TopicPartition, stop: Stop) -> bool:
@@ -376,7 +376,7 @@ class BrokerChannel:
         context = self._context
         if not context.knows(name) or self.broker_id not in context.replicas(name):
             return False
-        if stop.leader_epoch == requests.DELETED_TOPIC_EPOCH:
+        if stop.leader_epoch == DELETED_TOPIC_EPOCH:
             return context.topics[name.topic].topic_id == stop.topic_id and name.topic not in context.deleting
         return stop.delete
 
@@ -387,26 +387,6 @@ class BrokerChannel:
             self._listener.deposed()
         if code != 0:
             raise StaleBrokerEpoch(f"a request of controller epoch {self._epoch} was refused with error {code}")
-
-
-def _followers(lead: Any, broker_id: int) -> set[TopicPartition]:
-    """The replicas that a LeaderAndIsr request lets follow a leader other than the broker itself."""
-    return {
-        TopicPartition(topic.name, one.partition_index)
-        for topic in lead.topics
-        for one in topic.partitions
-        if one.leader not in (NO_LEADER, broker_id)
-    }
-
-
-def _new(lead: Any, broker_id: int) -> set[TopicPartition]:
-    """The new partitions that a LeaderAndIsr request lets the broker lead."""
-    return {
-        TopicPartition(topic.name, one.partition_index)
-        for topic in lead.topics
-        for one in topic.partitions
-        if one.is_new and one.leader == broker_id
-    }
 
 
 class _OwnBroker:

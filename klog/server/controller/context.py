@@ -88,7 +88,8 @@ class Context:
     def is_registered(self, registration: Registration) -> bool:
         """Whether that incarnation is registered. Two reads may differ in the version of its fence, which is read
         first."""
-        return self._now(registration.broker.broker_id) == registration.incarnation
+        found = self.registered.get(registration.broker.broker_id)
+        return found is not None and found.incarnation == registration.incarnation
 
     def incarnation(self, broker_id: int) -> int:
         return self.registered[broker_id].incarnation
@@ -199,10 +200,6 @@ class Context:
             if self.wait_again is not None:
                 self.wait_again(name, self.restart_wait_s)
 
-    def _now(self, broker_id: int) -> int | None:
-        found = self.registered.get(broker_id)
-        return None if found is None else found.incarnation
-
     def decide(self, name: TopicPartition) -> Decision | None:
         """The state that the partition must get; None if it is right."""
         state = self.states.get(name)
@@ -214,10 +211,11 @@ class Context:
         found: Decision | NoLeader | None
         if state is None:
             found = leader_election.new(replicas, known, first_epoch=first_epoch)
-        elif state.leader in known.leaving or known.leaving & set(state.isr):
-            found = self._leaving(state, replicas, known, name, first_epoch)
         else:
-            found = self._reconcile(state, replicas, known, name, first_epoch)
+            allowed = may_be_led_uncleanly(self.overrides.get(name.topic, {}))
+            found = leader_election.reconcile(state, replicas, known, unclean_allowed=allowed, first_epoch=first_epoch)
+            if found is None:  # nobody is dead: those that shut down are next
+                found = _without_leaving(state, replicas, known)
         if isinstance(found, Waiting):
             self._begin_to_wait(name, found)
         elif isinstance(found, Decision) and found.leader != NO_LEADER:
@@ -250,31 +248,11 @@ class Context:
                 return False
         return True
 
-    def _reconcile(
-        self,
-        state: PartitionState,
-        replicas: tuple[int, ...],
-        known: ElectionInput,
-        name: TopicPartition,
-        first: int,
-    ) -> Decision | NoLeader | None:
-        allowed = may_be_led_uncleanly(self.overrides.get(name.topic, {}))
-        return leader_election.reconcile(state, replicas, known, unclean_allowed=allowed, first_epoch=first)
 
-    def _leaving(
-        self,
-        state: PartitionState,
-        replicas: tuple[int, ...],
-        known: ElectionInput,
-        name: TopicPartition,
-        first: int,
-    ) -> Decision | NoLeader | None:
-        """First replace dead replicas, then those that shut down; one that cannot be replaced leads until it stops."""
-        due = self._reconcile(state, replicas, known, name, first)
-        if due is not None:
-            return due
-        for broker_id in known.leaving & set(state.isr):
-            found = leader_election.leaving(state, replicas, broker_id, known)
-            if isinstance(found, Decision):
-                return found
-        return None
+def _without_leaving(state: PartitionState, replicas: tuple[int, ...], known: ElectionInput) -> Decision | None:
+    """The state without a member that shuts down; one that cannot be replaced leads until it stops."""
+    for broker_id in known.leaving & set(state.isr):
+        found = leader_election.leaving(state, replicas, broker_id, known)
+        if isinstance(found, Decision):
+            return found
+    return None

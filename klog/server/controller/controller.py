@@ -36,7 +36,7 @@ from klog.server.controller.balance import Balance
 from klog.server.controller.broker_channels import BrokerChannels
 from klog.server.controller.context import Context
 from klog.server.controller.controller_election import ControllerElection
-from klog.server.controller.controller_state import ControllerState
+from klog.server.controller.controller_state import AGAIN_S, ControllerState
 from klog.server.controller.deleted_topics import DeletedTopics
 from klog.server.controller.group_slots import GroupSlots
 from klog.server.controller.leadership_transfer import LeadershipTransfer
@@ -52,9 +52,6 @@ from klog.server.image import ClusterImage
 from klog.server.runtime import Runtime
 
 log = logging.getLogger(__name__)
-
-AGAIN_S = 0.5
-"""Pause before failed work is retried: ZooKeeper is away."""
 
 
 class Controller:
@@ -256,7 +253,8 @@ class Controller:
             was, new = before.get(broker_id), now.get(broker_id)
             if was is not None and new is not None and was.incarnation == new.incarnation:
                 continue
-            how = self._how_lost(broker_id, was) if was is not None else ""
+            session_ended = f"its ZooKeeper session ended at {_clock_time()}{self._silence(broker_id)}"
+            how = self._how_lost(was, f"stopped answering: {session_ended}") if was is not None else ""
             is_told = was is not None and context.refused.get(broker_id) == was.incarnation
             for known in (context.refused, context.heard, context.leaving, context.facts, context.lost):
                 known.pop(broker_id, None)
@@ -288,25 +286,24 @@ class Controller:
         for broker_id, left_ms in self._former_brokers.left_ms.items():
             if broker_id not in context.registered:
                 context.how_lost[broker_id] = f"was lost at {_clock_time(left_ms)}, by the last controller's metadata"
-        gone = [one for broker_id, one in sorted(self._image.brokers.items()) if broker_id not in context.registered]
-        for broker_id, host, port in ((one.broker_id, one.host, one.port) for one in gone):
+        for broker_id, one in sorted(self._image.brokers.items()):
+            if broker_id in context.registered:
+                continue
             has_left = broker_id in context.left
             how = "shut down by" if has_left else "stopped answering: its ZooKeeper session ended by"
             how = context.how_lost[broker_id] = f"{how} {_clock_time()}"
             log.warning("broker %d is gone: its registration ended before this term", broker_id)
-            self._runtime.tell("broker-down", id=broker_id, host=host, port=port, reason=f"it {how}")
+            self._runtime.tell("broker-down", id=broker_id, host=one.host, port=one.port, reason=f"it {how}")
 
-    def _how_lost(self, broker_id: int, was: Registration) -> str:
-        """How a broker was lost, for reasons in logs and events."""
-        context = self.context
+    def _how_lost(self, was: Registration, seen: str) -> str:
+        """How a broker was lost, for reasons in logs and events; ``seen``: unless it shut down, or was lost before."""
+        context, broker_id = self.context, was.broker.broker_id
         if context.leaving.get(broker_id) == was.incarnation:
-            how = f"shut down at {_clock_time()}"
-        elif context.refused.get(broker_id) == was.incarnation and broker_id in context.how_lost:
-            how = context.how_lost[broker_id]
-        else:
-            how = f"stopped answering: its ZooKeeper session ended at {_clock_time()}{self._silence(broker_id)}"
-        context.how_lost[broker_id] = how
-        return how
+            seen = f"shut down at {_clock_time()}"
+        elif context.refused.get(broker_id) == was.incarnation:
+            seen = context.how_lost.get(broker_id, seen)
+        context.how_lost[broker_id] = seen
+        return seen
 
     def _silence(self, broker_id: int) -> str:
         """How long a broker has been silent; empty if this incarnation was never heard."""
@@ -325,14 +322,8 @@ class Controller:
             log.warning("broker %d refuses connections again: waiting for the end of its session", broker_id)
             return
         log.warning("broker %d is dead: connections to %s are refused", broker_id, registration.broker.bind)
+        how = self._how_lost(registration, f"stopped answering at {_clock_time()}: connections are refused")
         context.refused[broker_id] = registration.incarnation
-        is_leaving = context.leaving.get(broker_id) == registration.incarnation
-        how = (
-            f"shut down at {_clock_time()}"
-            if is_leaving
-            else f"stopped answering at {_clock_time()}: connections are refused"
-        )
-        context.how_lost[broker_id] = how
         where = {"host": registration.broker.host, "port": registration.broker.port}
         self._runtime.tell("broker-down", id=broker_id, **where, reason=f"it {how}")
         self._has_lost_broker = True

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from typing import Any, ParamSpec, TypeVar
 
 from klog.coordination import controller_election as registry
+from klog.coordination import topics
+from klog.coordination.acts import Act
 from klog.coordination.controller_election import ControllerTerm
+from klog.coordination.topics import Topic
 from klog.coordination.zookeeper import Check
-from klog.errors import NotController, SessionLost, StaleBrokerEpoch
+from klog.errors import BadVersion, KlogError, NotController, SessionLost, StaleBrokerEpoch, UnknownTopicOrPartition
 from klog.names import TopicPartition
 from klog.server.controller.context import Context
 from klog.server.controller.controller_election import ControllerElection
@@ -26,12 +29,15 @@ log = logging.getLogger(__name__)
 P = ParamSpec("P")
 T = TypeVar("T")
 
+AGAIN_S = 0.5
+"""Pause before failed work is tried again: ZooKeeper is away."""
+REWRITE_TRIES = 10
 EARLY_TIMER_S = 0.01
 """Added to waits before a decision: a timer may fire slightly early by the clock."""
 
 
 class ControllerState:
-    """Event loop only, except `fence`, `require` and `check_term`.
+    """Event loop only, except `fence`, `require`, and what says that it runs in a thread.
 
     ``lock``: held by each operation of the controller, one at a time. ``on_deposed``: called when a write has found
     another controller.
@@ -84,6 +90,24 @@ class ControllerState:
         """Run a task until the end of the term."""
         self._tasks.append(self._runtime.spawn(work))
 
+    def keep_up(self, due: asyncio.Event, work: Callable[[], Awaitable[None]], what: str) -> None:
+        """Do ``work`` whenever ``due`` is set, until the end of the term. What fails is tried again; ``what`` says in
+        the log what is not done yet."""
+        self.spawn(self._keep_up(due, work, what))
+
+    async def _keep_up(self, due: asyncio.Event, work: Callable[[], Awaitable[None]], what: str) -> None:
+        while True:
+            await due.wait()
+            due.clear()
+            try:
+                await work()
+            except KlogError as error:
+                if not self.active:
+                    return
+                log.warning("%s, trying again: %s", what, error.message)
+                await self._runtime.pause(AGAIN_S)
+                due.set()
+
     def end(self) -> None:
         """The term is over."""
         self.term = None
@@ -133,6 +157,33 @@ class ControllerState:
                 self._is_in_doubt = True
                 self._election.begin_again()
             raise
+
+    def registered(self, name: str) -> Topic:
+        """In a thread: the topic in ZooKeeper. Raises UnknownTopicOrPartition."""
+        topic = topics.find(self._runtime.zookeeper, name)
+        if topic is None:
+            raise UnknownTopicOrPartition(f"topic {name!r} does not exist")
+        return topic
+
+    def rewrite(
+        self, name: str, change: Callable[[Topic], Topic], act_of: Callable[[Topic, Topic], Act | None]
+    ) -> Topic:
+        """In a thread: change a topic's node, and write the act of it; ``act_of``: of the topic before and after.
+
+        Keeps what other programs have changed there: a tool has added partitions.
+        """
+        for _ in range(REWRITE_TRIES):
+            there = self.registered(name)
+            changed = change(there)
+            if changed == there:
+                return there
+            act = act_of(there, changed)
+            acts = () if act is None else (act.write,)
+            try:
+                return topics.replace_assignment(self._runtime.zookeeper, changed, [*self.fence, *acts])
+            except BadVersion:
+                self.check_term()
+        raise BadVersion(f"topic {name}: other programs keep changing its node")
 
     # --- dirty partitions ---------------------------------------------------------------------------------------------
 

@@ -24,7 +24,7 @@ from klog.errors import KlogError, UnknownTopicId, UnknownTopicOrPartition
 from klog.server.controller.broker_channels import BrokerChannels
 from klog.server.controller.controller_state import ControllerState
 from klog.server.controller.partition_writer import PartitionWriter
-from klog.server.controller.topic_manager import TopicManager, hosts, may_replace
+from klog.server.controller.topic_manager import TopicManager, may_replace
 from klog.server.runtime import Runtime
 from klog.storage.retention import RetentionClock
 
@@ -130,8 +130,7 @@ class DeletedTopics:
                 await self._partitions.reconcile(topic.topic_partitions)
             except KlogError as error:
                 log.warning("topic %s is restored, and not all leaders are elected yet: %s", name, error.message)
-            for broker_id, hosted in hosts(topic).items():
-                self._channels.send_states(broker_id, hosted)
+            self._partitions.send(topic.topic_partitions)
             state.mark_dirty(topic.topic_partitions)  # retries what has failed, and reassignments
         await self._led(topic)
 

@@ -24,8 +24,6 @@ from klog.server.runtime import Runtime
 
 log = logging.getLogger(__name__)
 
-AGAIN_S = 0.5
-"""Pause before a failed read is repeated: ZooKeeper is away."""
 ANSWER_SHARE = 8
 """The part of the lag time without an answer after which a broker counts as unreachable."""
 
@@ -45,29 +43,19 @@ class LeadershipTransfer:
     def start(self) -> None:
         """The term has begun: do the transfers that are requested."""
         self._requested.set()
-        self._state.spawn(self._run())
+        self._state.keep_up(self._requested, self._do_all, "requested leadership transfers are not done yet")
 
     def _watch(self, _: object) -> None:
         """In kazoo's thread."""
         self._runtime.from_thread(self._requested.set)
 
-    async def _run(self) -> None:
-        while True:
-            await self._requested.wait()
-            self._requested.clear()
-            try:
-                requests = await self._state.run(leadership_transfer.asked, self._runtime.zookeeper, self._watch)
-                if requests and self._may_resign and await self._is_cut_off():
-                    await self._resign()
-                    return
-                for one in requests:
-                    await self._transfer(one)
-            except KlogError as error:
-                if not self._state.active:
-                    return
-                log.warning("requested leadership transfers are not done yet: %s", error.message)
-                await self._runtime.pause(AGAIN_S)
-                self._requested.set()
+    async def _do_all(self) -> None:
+        requests = await self._state.run(leadership_transfer.asked, self._runtime.zookeeper, self._watch)
+        if requests and self._may_resign and await self._is_cut_off():
+            await self._resign()
+            return
+        for one in requests:
+            await self._transfer(one)
 
     async def _transfer(self, one: Handover) -> None:
         names = [name for name, epoch in one.epochs.items() if self._leads(one.broker_id, name, epoch)]

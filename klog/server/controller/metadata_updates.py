@@ -18,20 +18,19 @@ import asyncio
 import struct
 from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from uuid import UUID
 
 from klog.names import TopicPartition
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
 from klog.protocol.codec import EncodedRequest
+from klog.protocol.interbroker import GroupSlot
 from klog.server.controller import requests
 from klog.server.controller.context import Context
 
 _HEAD = struct.Struct(">iiq")
-_FLAG_BYTES = 1
-_NONE_LEFT = b"\x01\x01\x00"
-"""No topics, no slots, no tags: the end of a request that has only brokers."""
+_NO_TAGS = b"\0"
 UNDER_WAY_MAX = 32
 """Full requests under way, so that brokers' reactions to them do not come all at once either."""
 UNDER_WAY_BYTES_MAX = 256 << 20
@@ -154,21 +153,17 @@ class MetadataUpdates:
     async def encode(self) -> None:
         """Prepare a full request: encode the topics that are not cached, some at a time."""
         async with self._encoding:
-            await self._encode_topics()
-
-    async def _encode_topics(self) -> None:
-        """Encode topics that are not cached, some at a time."""
-        self._forget_stale()
-        partitions = 0
-        for topic in list(self._context.topics):
-            if topic in self._topics or topic not in self._context.topics:
-                continue
-            self._topics[topic] = self._encode_topic(topic)
-            partitions += len(self._context.topics[topic].partitions)
-            if partitions >= ENCODED_AT_ONCE:
-                partitions = 0
-                await asyncio.sleep(0)
-        self._size_bytes = max(self._size_bytes, sum(map(len, self._topics.values())))
+            self._forget_stale()
+            partitions = 0
+            for topic in list(self._context.topics):
+                if topic in self._topics or topic not in self._context.topics:
+                    continue
+                self._topics[topic] = self._encode_topic(topic)
+                partitions += len(self._context.topics[topic].partitions)
+                if partitions >= ENCODED_AT_ONCE:
+                    partitions = 0
+                    await asyncio.sleep(0)
+            self._size_bytes = max(self._size_bytes, sum(map(len, self._topics.values())))
 
     def _encode_topic(self, topic: str) -> bytes:
         return codec.encode_part(requests.metadata_topic(self._context, topic, None))
@@ -192,42 +187,32 @@ class MetadataUpdates:
         return EncodedRequest(ApiKey.UPDATE_METADATA, 0, (head, rest))
 
     def _encode_since(self, told: int) -> bytes:
-        changed: dict[str, set[int] | None] = {}
+        context, topics = self._context, []
         for topic, changes in reversed(self._changed.items()):
             if changes.last <= told:
                 break
-            numbers = {number for number, at in changes.partitions.items() if at > told}
-            changed[topic] = None if changes.whole > told else numbers
-        gone = {topic: topic_id for topic, (at, topic_id) in self._gone.items() if at > told}
-        return self._rest(changed, gone, is_full=False, with_slots=self._slots > told)
+            if topic in context.topics and topic not in context.deleting:
+                numbers = {number for number, at in changes.partitions.items() if at > told}
+                whole = changes.whole > told
+                topics.append(requests.metadata_topic(context, topic, None if whole else numbers))
+        topics += [requests.deleted_topic(topic, topic_id) for topic, (at, topic_id) in self._gone.items() if at > told]
+        return self._encode(map(codec.encode_part, topics), is_full=False, with_slots=self._slots > told)
 
     def _encode_everything(self) -> bytes:
         self._forget_stale()
         context = self._context
-        # The part before the topics, and the part behind them, are those of requests without topics.
-        brokers = self._rest({}, {}, is_full=True, with_slots=False, only="brokers").removesuffix(_NONE_LEFT)
-        slots = self._rest({}, {}, is_full=True, with_slots=True, only="slots")[_FLAG_BYTES + 2 :]
         listed = [topic for topic in context.topics if topic not in context.deleting]
         for topic in listed:
             if topic not in self._topics:
                 self._topics[topic] = self._encode_topic(topic)
-        count = codec.uvarint(len(listed) + 1)
-        return b"".join([brokers, count, *(self._topics[topic] for topic in listed), slots])
+        return self._encode((self._topics[topic] for topic in listed), is_full=True, with_slots=True)
 
-    def _rest(
-        self,
-        changed: Mapping[str, set[int] | None],
-        gone: Mapping[str, UUID | None],
-        *,
-        is_full: bool,
-        with_slots: bool,
-        only: str = "",
-    ) -> bytes:
-        head = {"controller_id": self._controller_id, "controller_epoch": self._epoch, "incarnation": 0}
-        entity = requests.update_metadata(
-            self._context, head, changed, gone, is_full=is_full, with_slots=with_slots, only=only
-        )
-        return codec.encode_part(entity)[_HEAD.size :]
+    def _encode(self, topics: Iterable[bytes], *, is_full: bool, with_slots: bool) -> bytes:
+        """UpdateMetadata behind its head, with the coordinators of groups if ``with_slots``."""
+        slots = [codec.build(GroupSlot, asdict(holder)) for holder in self._context.group_slots.values() if with_slots]
+        brokers = map(codec.encode_part, requests.metadata_brokers(self._context))
+        flag = b"\1" if is_full else b"\0"
+        return b"".join([flag, _array(brokers), _array(topics), _array(map(codec.encode_part, slots)), _NO_TAGS])
 
     def _forget_stale(self) -> None:
         """Drop the bytes of topics with new states, or with replicas lost or back, with a broker or a disk."""
@@ -242,3 +227,8 @@ class MetadataUpdates:
             self._topics.pop(topic, None)
         context.reread.clear()
         self._live, self._lost = live, lost
+
+
+def _array(elements: Iterable[bytes]) -> bytes:
+    parts = list(elements)
+    return b"".join([codec.uvarint(len(parts) + 1), *parts])

@@ -13,11 +13,10 @@ from klog.coordination import partition_states
 from klog.coordination.partition_states import NO_LEADER, PartitionState
 from klog.errors import BadVersion, NodeExists, NoNode, NotController
 from klog.names import TopicPartition, counted
-from klog.replication import partition_state_machine
 from klog.replication.leader_election import Decision
-from klog.replication.partition_state_machine import PartitionStage
-from klog.server.controller.broker_channels import BrokerChannels, Stop
+from klog.server.controller.broker_channels import BrokerChannels
 from klog.server.controller.controller_state import ControllerState
+from klog.server.controller.requests import Stop
 from klog.server.runtime import Runtime
 
 log = logging.getLogger(__name__)
@@ -54,6 +53,15 @@ class PartitionWriter:
     def _is_led(self, name: TopicPartition) -> bool:
         state = self._state.context.states.get(name)
         return state is not None and self._state.context.is_live(state.leader)
+
+    def send(self, names: Iterable[TopicPartition]) -> None:
+        """Send the states of these partitions to all their replicas."""
+        states: dict[int, list[TopicPartition]] = defaultdict(list)
+        for name in names:
+            for broker_id in self._state.context.replicas(name):
+                states[broker_id].append(name)
+        for broker_id, hosted in states.items():
+            self._channels.send_states(broker_id, hosted)
 
     async def change(self, names: Iterable[TopicPartition], decide: Decide) -> dict[TopicPartition, Decision]:
         """Write what ``decide`` returns for each partition until it returns None for all, and send it.
@@ -111,7 +119,6 @@ class PartitionWriter:
         stops: dict[int, dict[TopicPartition, Stop]] = defaultdict(dict)
         for name, found in decided.items():
             old = before[name]
-            partition_state_machine.check(_stage(old), _stage(found), name)
             is_new_epoch = old is None or old.leader_epoch != found.leader_epoch
             new_epochs += is_new_epoch
             concerned = (
@@ -152,9 +159,3 @@ class PartitionWriter:
             self._runtime.tell(kind, **facts, old_leader=NO_LEADER if old is None else old.leader)
         else:
             self._runtime.tell("isr-changed", **facts, old_isr=[] if old is None else list(old.isr))
-
-
-def _stage(state: PartitionState | Decision | None) -> PartitionStage:
-    if state is None:
-        return PartitionStage.NEW
-    return PartitionStage.OFFLINE if state.leader == NO_LEADER else PartitionStage.ONLINE

@@ -35,17 +35,14 @@ from klog.replication import reassignment_steps
 from klog.replication.isr import check_flush_rule
 from klog.replication.leader_election import Decision
 from klog.replication.reassignment_steps import Removal, ReplicaAssignment, Stalled
-from klog.server.controller.broker_channels import BrokerChannels, Stop
-from klog.server.controller.controller_state import ControllerState
+from klog.server.controller.broker_channels import BrokerChannels
+from klog.server.controller.controller_state import AGAIN_S, ControllerState
 from klog.server.controller.partition_writer import PartitionWriter
 from klog.server.controller.requested_elections import RequestedElections
+from klog.server.controller.requests import Stop
 from klog.server.runtime import Runtime
 
 log = logging.getLogger(__name__)
-
-AGAIN_S = 0.5
-"""Pause before a failed read or write is repeated: ZooKeeper is away."""
-WRITE_TRIES = 10
 
 QUEUE = Actor("reassign_partitions", "zookeeper")
 ELECTION_QUEUE = Actor("preferred_replica_election", "zookeeper")
@@ -93,7 +90,9 @@ class Reassigner:
         self._stalled.clear()
         self._stray.clear()
         self._queue_changed.set()
-        self._state.spawn(self._watch_queues())
+        self._state.keep_up(
+            self._queue_changed, self._take_queues, "cannot read the queues of reassignments and elections"
+        )
 
     # --- requests ---------------------------------------------------------------------------------------------------
 
@@ -170,8 +169,7 @@ class Reassigner:
                 target=list(entry.target),
                 throttle=entry.throttle,
             )
-        for broker_id in entry.replicas:
-            self._channels.send_states(broker_id, [name])
+        self._partitions.send([name])
         self._channels.send_metadata([name])
 
     # --- in progress ------------------------------------------------------------------------------------------------
@@ -181,8 +179,7 @@ class Reassigner:
         context = self._state.context
         found = []
         for name in self.all_in_progress():
-            entry, state = self._entry(name), context.states.get(name)
-            step = reassignment_steps.next_step(entry, state, context.election_input(name))
+            entry, state, step = self._entry(name), context.states.get(name), self._next_step(name)
             isr = () if state is None else state.isr
             missing = tuple(one for one in entry.target if one not in isr)
             leader = NO_LEADER if state is None else state.leader
@@ -338,23 +335,17 @@ class Reassigner:
         self._state.context.topics[topic] = written
 
     def _write_entries(self, topic: str, entries: Mapping[int, ReplicaAssignment], actor: Actor | None) -> topics.Topic:
-        """In a thread. Keeps other changes of the topic's node (a tool has added partitions)."""
-        for _ in range(WRITE_TRIES):
-            there = topics.find(self._zookeeper, topic)
-            if there is None:
-                raise UnknownTopicOrPartition(f"topic {topic!r} does not exist")
-            changed = there
+        """In a thread."""
+
+        def change(there: topics.Topic) -> topics.Topic:
             for number, entry in entries.items():
-                changed = reassignment_steps.with_entry(changed, number, entry)
-            if changed == there:
-                return there
-            act = None if actor is None else _act(there, changed, entries, actor)
-            also = () if act is None else (act.write,)
-            try:
-                return topics.replace_assignment(self._zookeeper, changed, [*self._state.fence, *also])
-            except BadVersion:
-                self._state.check_term()
-        raise BadVersion(f"topic {topic}: other programs keep changing its node")
+                there = reassignment_steps.with_entry(there, number, entry)
+            return there
+
+        def act_of(there: topics.Topic, changed: topics.Topic) -> Act | None:
+            return None if actor is None else _act(there, changed, entries, actor)
+
+        return self._state.rewrite(topic, change, act_of)
 
     # --- logs that removed replicas have left behind ----------------------------------------------------------------
 
@@ -395,19 +386,9 @@ class Reassigner:
         """In kazoo's thread."""
         self._runtime.from_thread(self._queue_changed.set)
 
-    async def _watch_queues(self) -> None:
-        while True:
-            await self._queue_changed.wait()
-            self._queue_changed.clear()
-            try:
-                await self._take(reassignments.reassignments, self._take_reassignments)
-                await self._take(reassignments.elections, self._take_elections)
-            except KlogError as error:
-                if not self._state.active:
-                    return
-                log.warning("cannot read the queues of reassignments and elections, trying again: %s", error.message)
-                await self._runtime.pause(AGAIN_S)
-                self._queue_changed.set()
+    async def _take_queues(self) -> None:
+        await self._take(reassignments.reassignments, self._take_reassignments)
+        await self._take(reassignments.elections, self._take_elections)
 
     async def _take(
         self, read: Callable[[ZooKeeper, Watch], Queue | None], take: Callable[[Queue], Awaitable[None]]

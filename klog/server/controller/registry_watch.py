@@ -18,7 +18,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -36,8 +35,6 @@ from klog.server.runtime import Runtime
 
 log = logging.getLogger(__name__)
 
-AGAIN_S = 0.5
-"""Pause before a failed read or write is repeated: ZooKeeper is away."""
 LOOK_PAUSE_S = 0.1
 """Pause between looks: one look sees all changes in between."""
 SHARE = 50
@@ -104,7 +101,7 @@ class RegistryWatch:
         self._last_notice = -1
         self._complaints.clear()
         self._wakeup.set()
-        self._state.spawn(self._run())
+        self._state.keep_up(self._wakeup, self._apply, "changes by other programs in ZooKeeper are not applied yet")
 
     # --- looking ----------------------------------------------------------------------------------------------------
 
@@ -133,25 +130,18 @@ class RegistryWatch:
             self._watched.discard(name)
         self._wakeup.set()
 
-    async def _run(self) -> None:
-        while True:
-            await self._wakeup.wait()
-            self._wakeup.clear()
-            doubts, self._doubts = self._doubts, _Doubts(topics=False, marks=False, notices=False)
-            self._is_all_doubted = False
-            try:
-                seen = await self._state.run(self._look, doubts)
-                for path, what in seen.damage.items():
-                    self._complain(path, what)
-                await self._act(seen)
-            except KlogError as error:
-                if not self._state.active:
-                    return
-                log.warning("changes by other programs in ZooKeeper are not applied yet: %s", error.message)
-                self._doubts = _Doubts(nodes=doubts.nodes | self._doubts.nodes)
-                self._wakeup.set()
-                await self._runtime.pause(AGAIN_S)
-            await asyncio.sleep(LOOK_PAUSE_S)
+    async def _apply(self) -> None:
+        doubts, self._doubts = self._doubts, _Doubts(topics=False, marks=False, notices=False)
+        self._is_all_doubted = False
+        try:
+            seen = await self._state.run(self._look, doubts)
+            for path, what in seen.damage.items():
+                self._complain(path, what)
+            await self._act(seen)
+        except KlogError:
+            self._doubts = _Doubts(nodes=doubts.nodes | self._doubts.nodes)
+            raise
+        await asyncio.sleep(LOOK_PAUSE_S)
 
     def _look(self, doubts: _Doubts) -> _Seen:
         """In a thread. Each watch is set before the read that it is for."""
@@ -309,12 +299,7 @@ class RegistryWatch:
         context = self._state.context
         there = [name for name in names if name.topic not in context.deleting]
         await self._partitions.change(there, context.decide)
-        hosts: dict[int, list[TopicPartition]] = defaultdict(list)
-        for name in there:
-            for broker_id in context.replicas(name):
-                hosts[broker_id].append(name)
-        for broker_id, hosted in hosts.items():
-            self._channels.send_states(broker_id, hosted)
+        self._partitions.send(there)
         self._state.mark_dirty(there)
 
     async def _take_marks(self, names: Sequence[str]) -> None:

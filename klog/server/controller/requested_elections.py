@@ -52,7 +52,7 @@ class RequestedElections:
             state.require()
             asked = list(state.context.partitions()) if names is None else list(names)
             outcome = await self._elect(
-                asked, self._unclean if unclean else self._preferred, actor, UNCLEAN_ACT if unclean else ELECTION_ACT
+                asked, self._unclean if unclean else self._in_sync, actor, UNCLEAN_ACT if unclean else ELECTION_ACT
             )
         await self._channels.acknowledged(state.context.live)
         if names is None:
@@ -66,7 +66,7 @@ class RequestedElections:
         state = self._state
         async with state.lock:
             state.require()
-            outcome = await self._elect(wanted, lambda name: self._chosen(name, wanted[name]), actor, ELECTION_ACT)
+            outcome = await self._elect(wanted, lambda name: self._in_sync(name, wanted[name]), actor, ELECTION_ACT)
         await self._channels.acknowledged(state.context.live)
         return outcome
 
@@ -74,7 +74,7 @@ class RequestedElections:
         self, names: Iterable[TopicPartition], actor: Actor
     ) -> dict[TopicPartition, KlogError | None]:
         """As `elect`, under the controller's lock."""
-        return await self._elect(names, self._preferred, actor, ELECTION_ACT)
+        return await self._elect(names, self._in_sync, actor, ELECTION_ACT)
 
     async def _elect(
         self,
@@ -114,26 +114,20 @@ class RequestedElections:
         for batch in batches([[act.write] for act in acts], lambda write: size_bytes(write, chroot), ACTS_BYTES_MAX):
             self._zookeeper.multi([*fence, *batch])
 
-    def _chosen(self, name: TopicPartition, wanted: int) -> Decision | KlogError:
-        context = self._state.context
-        state = context.states.get(name)
-        if state is None:
-            return PreferredLeaderNotAvailable(f"{name} has never had a leader")
-        found = leader_election.chosen(state, wanted, context.election_input(name))
-        if found is None:
-            return ElectionNotNeeded(f"{name} is led by broker {wanted}")
-        if isinstance(found, NoLeader):
-            return PreferredLeaderNotAvailable(f"{name}: {found.reason}")
-        return found
-
-    def _preferred(self, name: TopicPartition) -> Decision | KlogError:
+    def _in_sync(self, name: TopicPartition, wanted: int | None = None) -> Decision | KlogError:
+        """The replica on the broker ``wanted``; None: the preferred one."""
         context = self._state.context
         state, replicas = context.states.get(name), context.replicas(name)
         if state is None:
             return PreferredLeaderNotAvailable(f"{name} has never had a leader")
-        found = leader_election.preferred(state, replicas, context.election_input(name))
+        known = context.election_input(name)
+        if wanted is None:
+            found = leader_election.preferred(state, replicas, known)
+        else:
+            found = leader_election.chosen(state, wanted, known)
         if found is None:
-            return ElectionNotNeeded(f"{name} is led by its preferred replica {replicas[0]}")
+            leader = f"its preferred replica {replicas[0]}" if wanted is None else f"broker {wanted}"
+            return ElectionNotNeeded(f"{name} is led by {leader}")
         if isinstance(found, NoLeader):
             return PreferredLeaderNotAvailable(f"{name}: {found.reason}")
         return found

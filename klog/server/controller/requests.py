@@ -8,21 +8,26 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import asdict
-from typing import Any
+from typing import Any, NamedTuple
+from uuid import UUID
 
 from klog.names import TopicPartition
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
-from klog.protocol.interbroker import LeaderAndIsrPartition, MetadataPartition, MetadataTopic
+from klog.protocol.interbroker import LeaderAndIsrPartition, MetadataBroker, MetadataPartition, MetadataTopic
 from klog.server.controller.context import Context
 
 _LED: Any = LeaderAndIsrPartition
 _DESCRIBED: Any = MetadataPartition
 """Called directly, with plain integers: `codec.build` takes as long again, and there are thousands."""
 
-DELETED_TOPIC_EPOCH = -2
-"""KIP-570: a replica of a topic that is being deleted stops, whatever its epoch."""
+
+class Stop(NamedTuple):
+    """Stop one replica; ``delete``: and delete its log."""
+
+    topic_id: UUID | None
+    leader_epoch: int
+    delete: bool
 
 
 def leader_and_isr(
@@ -73,12 +78,12 @@ def leader_and_isr(
     )
 
 
-def stop_replica(head: Mapping[str, Any], stops: Collection[tuple[TopicPartition, Any, int, bool]]) -> Any:
-    """``stops``: (partition, topic id, leader epoch, whether to delete the log)."""
+def stop_replica(head: Mapping[str, Any], stops: Mapping[TopicPartition, Stop]) -> Any:
+    """For these replicas of one broker."""
     topics: dict[tuple[str, Any], list[dict[str, Any]]] = defaultdict(list)
-    for name, topic_id, leader_epoch, delete in stops:
-        topics[name.topic, topic_id].append(
-            {"partition_index": name.partition, "leader_epoch": leader_epoch, "delete": delete}
+    for name, stop in stops.items():
+        topics[name.topic, stop.topic_id].append(
+            {"partition_index": name.partition, "leader_epoch": stop.leader_epoch, "delete": stop.delete}
         )
     return codec.request(
         ApiKey.STOP_REPLICA,
@@ -91,51 +96,25 @@ def stop_replica(head: Mapping[str, Any], stops: Collection[tuple[TopicPartition
     )
 
 
-def update_metadata(
-    context: Context,
-    head: Mapping[str, Any],
-    changed: Mapping[str, Collection[int] | None],
-    gone: Mapping[str, Any],
-    *,
-    is_full: bool,
-    with_slots: bool = False,
-    only: str = "",
-) -> Any:
-    """``changed``: topic -> its changed partitions, None for all. ``gone``: deleted topics with their ids.
-
-    ``is_full``: ``changed`` has all topics. ``with_slots``: include the coordinators of groups. ``only``: "brokers" or
-    "slots", and nothing else.
-    """
-    topics: list[Any] = [
-        metadata_topic(context, topic, numbers)
-        for topic, numbers in changed.items()
-        if topic in context.topics and topic not in context.deleting
-    ]
-    topics += [
-        {"name": topic, "topic_id": topic_id, "is_deleted": True, "settings": [], "partitions": []}
-        for topic, topic_id in gone.items()
-    ]
-    brokers = []
-    for broker_id, found in sorted(context.live.items()) if only != "slots" else ():
-        host, port = found.broker.inter_address
-        brokers.append(
-            {
-                "broker_id": broker_id,
-                "host": found.broker.host,
-                "port": found.broker.port,
-                "rack": found.broker.rack or None,
-                "incarnation": found.incarnation,
-                "inter_host": host,
-                "inter_port": port,
-                "endpoints": [
-                    {"listener": one.listener, "host": one.host, "port": one.port} for one in found.broker.endpoints
-                ],
-            }
-        )
-    slots = [asdict(holder) for holder in context.group_slots.values()] if with_slots else []
-    return codec.request(
-        ApiKey.UPDATE_METADATA, 0, **head, is_full=is_full, brokers=brokers, topics=topics, slots=slots
-    )
+def metadata_brokers(context: Context) -> list[Any]:
+    """All live brokers, for UpdateMetadata."""
+    found = []
+    for broker_id, one in sorted(context.live.items()):
+        host, port = one.broker.inter_address
+        values = {
+            "broker_id": broker_id,
+            "host": one.broker.host,
+            "port": one.broker.port,
+            "rack": one.broker.rack or None,
+            "incarnation": one.incarnation,
+            "inter_host": host,
+            "inter_port": port,
+            "endpoints": [
+                {"listener": there.listener, "host": there.host, "port": there.port} for there in one.broker.endpoints
+            ],
+        }
+        found.append(codec.build(MetadataBroker, values))
+    return found
 
 
 def metadata_topic(context: Context, topic: str, numbers: Collection[int] | None) -> Any:
@@ -168,3 +147,10 @@ def metadata_topic(context: Context, topic: str, numbers: Collection[int] | None
         "partitions": partitions,
     }
     return codec.build(MetadataTopic, values)
+
+
+def deleted_topic(topic: str, topic_id: UUID | None) -> Any:
+    """The metadata of a topic that is gone."""
+    return codec.build(
+        MetadataTopic, {"name": topic, "topic_id": topic_id, "is_deleted": True, "settings": [], "partitions": []}
+    )

@@ -27,7 +27,6 @@ from klog.coordination.partition_states import NO_LEADER
 from klog.coordination.topics import Deletion
 from klog.coordination.zookeeper import Operation
 from klog.errors import (
-    BadVersion,
     InvalidPartitions,
     InvalidReplicaAssignment,
     KlogError,
@@ -36,14 +35,13 @@ from klog.errors import (
     UnknownTopicOrPartition,
 )
 from klog.names import INTERNAL_TOPICS, TopicPartition, check_new_topic_name
-from klog.replication import replica_state_machine
+from klog.protocol.interbroker import DELETED_TOPIC_EPOCH
 from klog.replication.isr import check_flush_rule
 from klog.replication.placement import check_factor, place, place_more
-from klog.replication.replica_state_machine import ReplicaStage
-from klog.server.controller.broker_channels import BrokerChannels, Stop
+from klog.server.controller.broker_channels import BrokerChannels
 from klog.server.controller.controller_state import ControllerState
 from klog.server.controller.partition_writer import PartitionWriter
-from klog.server.controller.requests import DELETED_TOPIC_EPOCH
+from klog.server.controller.requests import Stop
 from klog.server.image import ClusterImage, PartitionImage, TopicImage
 from klog.server.runtime import Runtime
 
@@ -77,15 +75,6 @@ def may_replace(deleted: topics.Topic, actor: Actor) -> bool:
     return not is_refused or deleted.name in INTERNAL_TOPICS
 
 
-def hosts(topic: topics.Topic) -> dict[int, list[TopicPartition]]:
-    """Broker id -> the partitions of which it has a replica."""
-    found: dict[int, list[TopicPartition]] = defaultdict(list)
-    for name in topic.topic_partitions:
-        for broker_id in topic.partitions[name.partition]:
-            found[broker_id].append(name)
-    return found
-
-
 class TopicManager:
     """Event loop only; ZooKeeper is called in threads, under the controller's lock."""
 
@@ -104,8 +93,8 @@ class TopicManager:
         self._state = state
         self._channels = channels
         self._partitions = partitions
-        self._deleting: dict[str, dict[tuple[TopicPartition, int], ReplicaStage]] = {}
-        """Topic -> (partition, broker) -> stage of that replica's deletion."""
+        self._deleting: dict[str, set[tuple[TopicPartition, int]]] = {}
+        """Topic -> its replicas that are not deleted yet: (partition, broker)."""
         self._deleted: dict[str, asyncio.Event] = {}
 
     # --- create -----------------------------------------------------------------------------------------------------
@@ -258,14 +247,8 @@ class TopicManager:
 
     def _grow(self, name: str, added: Mapping[int, Sequence[int]], act: Act) -> topics.Topic:
         """In a thread."""
-        return topics.add_partitions(self._zookeeper, self._registered(name), added, [*self._state.fence, act.write])
-
-    def _registered(self, name: str) -> topics.Topic:
-        """In a thread: the topic in ZooKeeper."""
-        topic = topics.find(self._zookeeper, name)
-        if topic is None:
-            raise UnknownTopicOrPartition(f"topic {name!r} does not exist")
-        return topic
+        topic = self._state.registered(name)
+        return topics.add_partitions(self._zookeeper, topic, added, [*self._state.fence, act.write])
 
     # --- configure --------------------------------------------------------------------------------------------------
 
@@ -312,7 +295,7 @@ class TopicManager:
 
     def _write_overrides(self, name: str, overrides: dict[str, str], act: Act) -> bool:
         """In a thread. False if the topic has these settings already: then there is no act."""
-        topic = self._registered(name)
+        topic = self._state.registered(name)
         damage: dict[str, str] = {}
         there = topics.configs(self._zookeeper, [name], damage=damage)[name]  # writing repairs what is damaged
         if there.settings == overrides and not damage:
@@ -354,21 +337,19 @@ class TopicManager:
             self._runtime.tell("topic-deleted", topic=name)
             self._channels.send_metadata(gone={name: topic.topic_id})
             stop = Stop(topic.topic_id, DELETED_TOPIC_EPOCH, delete=False)
-            for broker_id, hosted in hosts(topic).items():
-                self._channels.send_stop(broker_id, dict.fromkeys(hosted, stop))
+            for partition in topic.topic_partitions:
+                for broker_id in topic.partitions[partition.partition]:
+                    self._channels.send_stop(broker_id, {partition: stop})
             return functools.partial(self._channels.acknowledged, set(state.context.live), DELETED_WITHIN_S)
 
     def _mark(self, topic: topics.Topic, deletion: Deletion, act: Act) -> topics.Topic:
         """In a thread: mark the topic for a delayed deletion."""
-        for _ in range(topics.RACE_TRIES):
-            marked = replace(self._registered(topic.name), topic_id=topic.topic_id, deletion=deletion)
-            try:
-                topics.replace_assignment(self._zookeeper, marked, [*self._state.fence, act.write])
-            except BadVersion:
-                self._state.check_term()
-                continue
-            return self._registered(topic.name)
-        raise BadVersion(f"topic {topic.name}: other programs keep changing its node")
+        self._state.rewrite(
+            topic.name,
+            lambda there: replace(there, topic_id=topic.topic_id, deletion=deletion),
+            lambda *_: act,
+        )
+        return self._state.registered(topic.name)
 
     async def purge(self, topic: topics.Topic, act: Act | None) -> Callable[[], Awaitable[bool]]:
         """Under the controller's lock: delete a topic for good.
@@ -380,11 +361,8 @@ class TopicManager:
         fence: list[Operation] = [*state.fence, *(() if act is None else (act.write,))]
         await state.write(topic_deletion.mark_for_deletion, self._zookeeper, name, fence)
         done = self._begin_marked(topic)
-        away = {
-            broker_id
-            for (_, broker_id), stage in self._deleting.get(name, {}).items()  # none where no broker has any of it
-            if stage is ReplicaStage.DELETION_INELIGIBLE
-        }
+        left = self._deleting.get(name, ())  # none where no broker has any of it
+        away = {broker_id for _, broker_id in left if not state.context.is_live(broker_id)}
         if away:
             log.warning(
                 "topic %s is marked, and will be deleted when brokers %s are back",
@@ -429,7 +407,7 @@ class TopicManager:
         context = self._state.context
         topic = context.topics[name]
         self._deleting[name] = {
-            (partition, broker_id): ReplicaStage.OFFLINE
+            (partition, broker_id)
             for partition in topic.topic_partitions
             for broker_id in topic.partitions[partition.partition]
             if broker_id in context.ever_registered
@@ -441,27 +419,14 @@ class TopicManager:
 
     def _send_deletions(self, name: str) -> None:
         """To every live broker with a replica that is not deleted yet."""
-        context, stages = self._state.context, self._deleting[name]
+        context = self._state.context
+        stop = Stop(context.topics[name].topic_id, DELETED_TOPIC_EPOCH, delete=True)
         stops: dict[int, dict[TopicPartition, Stop]] = defaultdict(dict)
-        for (partition, broker_id), stage in stages.items():
-            if stage is ReplicaStage.DELETION_SUCCESSFUL:
-                continue
-            if stage is ReplicaStage.DELETION_INELIGIBLE:
-                self._step(name, partition, broker_id, ReplicaStage.OFFLINE)
-            if not context.is_live(broker_id):
-                after = ReplicaStage.DELETION_INELIGIBLE
-            else:
-                after = ReplicaStage.DELETION_STARTED
-                stops[broker_id][partition] = Stop(context.topics[name].topic_id, DELETED_TOPIC_EPOCH, delete=True)
-            if stages[partition, broker_id] is not after:
-                self._step(name, partition, broker_id, after)
+        for partition, broker_id in sorted(self._deleting[name]):
+            if context.is_live(broker_id):
+                stops[broker_id][partition] = stop
         for broker_id, what in stops.items():
             self._channels.send_stop(broker_id, what)
-
-    def _step(self, name: str, partition: TopicPartition, broker_id: int, after: ReplicaStage) -> None:
-        stages = self._deleting[name]
-        replica_state_machine.check(stages[partition, broker_id], after, f"replica {broker_id} of {partition}")
-        stages[partition, broker_id] = after
 
     async def resume_deletions(self) -> None:
         """Continue deletions that were begun by an earlier controller, or while a broker was away."""
@@ -479,15 +444,13 @@ class TopicManager:
     def replicas_deleted(self, broker_id: int, names: Iterable[TopicPartition]) -> None:
         """These replicas of a broker have stopped, and their logs are deleted."""
         for name in names:
-            stages = self._deleting.get(name.topic, {})
-            if stages.get((name, broker_id)) is ReplicaStage.DELETION_STARTED:
-                self._step(name.topic, name, broker_id, ReplicaStage.DELETION_SUCCESSFUL)
+            self._deleting.get(name.topic, set()).discard((name, broker_id))
         self._finish_deleted({name.topic for name in names})
 
     def _finish_deleted(self, names: Iterable[str]) -> None:
         """Finish the deletion of those topics whose replicas are all deleted."""
         for topic in self._deleting.keys() & set(names):
-            if all(stage is ReplicaStage.DELETION_SUCCESSFUL for stage in self._deleting[topic].values()):
+            if not self._deleting[topic]:
                 del self._deleting[topic]
                 self._runtime.spawn(self._finish_deletion(topic))
 

@@ -7,47 +7,35 @@ from uuid import UUID
 
 from klog.coordination.partition_states import PartitionState
 from klog.names import TopicPartition
-from klog.protocol.interbroker import LeaderAndIsrPartition
-from klog.replication.isr import ReplicasAndIsr
+from klog.protocol.interbroker import LeaderAndIsrPartition, LeaderAndIsrTopic
 
 
 class Assignment(NamedTuple):
-    """The partition, the topic's id, and the partition's state in the request."""
+    """The partition, the topic's id, and the partition's replicas and state in the request."""
 
     name: TopicPartition
     topic_id: UUID
-    state: LeaderAndIsrPartition
+    replicas: tuple[int, ...]
+    state: PartitionState
+
+    @classmethod
+    def of(cls, topic: LeaderAndIsrTopic, one: LeaderAndIsrPartition) -> Assignment:
+        state = PartitionState(
+            leader=one.leader,
+            leader_epoch=one.leader_epoch,
+            isr=one.isr,
+            controller_epoch=one.controller_epoch,
+            new=one.is_new,
+            version=one.state_version,
+            incarnations=one.incarnations,
+            unclean_epoch=one.unclean_epoch,
+        )
+        return cls(TopicPartition(topic.name, one.partition_index), topic.topic_id or UUID(int=0), one.replicas, state)
 
     @property
     def leader_epoch(self) -> int:
         return self.state.leader_epoch
 
-    @property
-    def replicas_and_isr(self) -> ReplicasAndIsr:
-        state = self.state
-        return ReplicasAndIsr(
-            state.replicas,
-            state.isr,
-            state.incarnations,
-            state.state_version,
-            state.controller_epoch,
-            state.unclean_epoch,
-        )
-
-    @property
-    def written_state(self) -> PartitionState:
-        """The state in ZooKeeper, without the mark of a new partition."""
-        state = self.state
-        return PartitionState(
-            leader=state.leader,
-            leader_epoch=state.leader_epoch,
-            isr=tuple(state.isr),
-            controller_epoch=state.controller_epoch,
-            version=state.state_version,
-            incarnations=tuple(state.incarnations),
-            unclean_epoch=state.unclean_epoch,
-        )
-
     def counts_earlier(self, broker_id: int, incarnation: int) -> bool:
         """Whether the ISR still names an earlier incarnation of this broker."""
-        return broker_id in self.state.isr and self.replicas_and_isr.incarnation_of(broker_id) != incarnation
+        return broker_id in self.state.isr and not self.state.ran_on(broker_id, incarnation)

@@ -26,7 +26,7 @@ import logging
 import socket
 import struct
 from collections.abc import Callable, Iterable
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 from zlib import crc32
 
@@ -111,6 +111,7 @@ class LeaderLink:
         self._settings = settings
         self._loop = fetchers.loop
         self._leader_endpoints = fetchers.leader_endpoints
+        self._want_flush = fetchers.flusher.want
         self._endpoint: LeaderEndpoint | None = None
         self._connecting: asyncio.Task[None] | None = None
         self._channel: Channel | None = None
@@ -220,31 +221,27 @@ class LeaderLink:
 
     async def _connect(self, endpoint: LeaderEndpoint) -> None:
         """Run until connected, or cancelled for another endpoint."""
-        receiver = _Receiver(self)
+        transport: asyncio.Transport | None = None
         try:
             self._channel = await self._leader_endpoints.connect(self.leader, endpoint, self._settings.timeout_s)
-            transport = self._channel.hand_over(receiver)
+            transport = self._channel.hand_over(_Receiver(self))
         except (CannotConnect, TimedOut) as error:
-            self._connecting = None
             log.log(
                 logging.WARNING if self._retry_s == 0 else logging.DEBUG,
                 "no connection to the leader, broker %d: %s",
                 self.leader,
                 error.message,
             )
-            self._connect_later()
         except KlogError as error:
-            self._connecting = None
             if error.message != self._refusal:
                 log.error("broker %d cannot be followed: %s", self.leader, error.message)
             self._refusal = error.message
-            self._connect_later()
         except Exception:  # followers must not wait for a link that nobody connects
-            self._connecting = None
             log.exception("no connection to the leader, broker %d", self.leader)
+        self._connecting = None
+        if transport is None:
             self._connect_later()
         else:
-            self._connecting = None
             self._connected(transport)
 
     def _connect_later(self) -> None:
@@ -274,7 +271,7 @@ class LeaderLink:
     def _broken(self, reason: str) -> None:
         """Close the connection, and reconnect after a back-off."""
         log.warning("the connection to the leader, broker %d, is closed: %s", self.leader, reason)
-        self._fetchers.ended(self.leader)
+        self._fetchers.probes.doubt(self.leader)
         self._lost(reason)
         if self._endpoint is not None:
             self._connect_later()
@@ -391,7 +388,7 @@ class LeaderLink:
     def _records(self, follower: Follower, entry: Records) -> None:
         if follower.state is FollowerState.NAMED:
             follower.become(FollowerState.FETCHING)
-            self._fetchers.agreed(follower)
+            self._fetchers.repairer.begin(follower)  # the leader has all of this log: it can repair what is lost here
         size = len(entry.data)
         self._fetchers.received(follower, size)
         if size:
@@ -411,7 +408,7 @@ class LeaderLink:
                 else:  # the disk is full, no descriptor is free, or the log is being deleted
                     self.rest(follower, error.bare())
                 return
-            self._fetchers.appended(follower)
+            self._want_flush(follower.log)
             self._to_ask[follower] = None
         follower.retry_s = 0.0
         follower.know(LogEnd(entry.high_address, entry.high_offset))
@@ -547,15 +544,15 @@ class Fetchers:
         self.loop = runtime.loop
         self.leader_endpoints = LeaderEndpoints(runtime, image, secret)
         self._runtime = runtime
-        self._flusher = flusher
+        self.flusher = flusher
         self._deletions = deletions
-        self._probes = probes
+        self.probes = probes
         self._settings = FetchSettings.of(runtime.config)
         self._links: dict[tuple[int, int], LeaderLink] = {}
         self._jobs: dict[Follower, asyncio.Task[None]] = {}
-        self._throttle = Throttle()
+        self._throttle = Throttle(runtime.broker_id)
         self._throttled: asyncio.TimerHandle | None = None
-        self._repairer = Repairer(runtime, deletions, self.leader_endpoints, self.followed)
+        self.repairer = Repairer(runtime, deletions, self.leader_endpoints, self.followed)
 
     # --- followed partitions ------------------------------------------------------------------------------------------
 
@@ -619,7 +616,7 @@ class Fetchers:
                 follower.become(FollowerState.FENCED)
                 return follower
             follower.become(FollowerState.WAITING)
-            self._repairer.look_for_holes(follower)
+            self.repairer.look_for_holes(follower)
         self._link(follower).add(follower)
         return follower
 
@@ -673,16 +670,16 @@ class Fetchers:
         if follower.link is not None:
             follower.link.report(follower)
 
-    def throttle(self, names: set[TopicPartition], bytes_per_s: float | None) -> None:
-        """Limit the rate for all of these together, in-sync replicas excepted; None: no limit."""
-        self._throttle.set(names, bytes_per_s)
-        self._room()
+    def take_rates(self, update: Any) -> None:
+        """Limit the rate of replicas that reassignments add to this broker, by an UpdateMetadata request."""
+        if self._throttle.take(update):
+            self._room()
 
     def damaged(self, damaged_log: Log, first: int, end: int) -> None:
         """A range of a log is damaged: repair it from the leader, if the log is followed."""
         follower = self.followed.get(damaged_log.topic_partition)
         if follower is not None and follower.log is damaged_log:
-            self._repairer.lost(follower, first, end)
+            self.repairer.lost(follower, first, end)
 
     def suspend(self) -> None:
         """The session has expired: fetch nothing until this broker has registered again and calls `brokers_changed`."""
@@ -698,10 +695,6 @@ class Fetchers:
             link.close()
 
     # --- called by links ----------------------------------------------------------------------------------------------
-
-    def ended(self, leader: int) -> None:
-        """The connection to a leader has ended."""
-        self._probes.doubt(leader)
 
     def bytes_max(self, follower: Follower, bytes_max: int) -> int:
         """The number of bytes to ask for."""
@@ -721,18 +714,10 @@ class Fetchers:
         for link in self._links.values():
             link.schedule()
 
-    def agreed(self, follower: Follower) -> None:
-        """The leader has all of this log up to its end: it can repair what is lost here."""
-        self._repairer.begin(follower)
-
     def received(self, follower: Follower, size: int) -> None:
         """An answer has come, with ``size`` bytes."""
         self._throttle.received(follower, size)
         self._runtime.measures.replication_bytes_in += size
-
-    def appended(self, follower: Follower) -> None:
-        """Flush the log when its settings say so."""
-        self._flusher.want(follower.log)
 
     # --- changes to a log other than appends --------------------------------------------------------------------------
 
@@ -762,7 +747,7 @@ class Fetchers:
         finally:
             del self._jobs[follower]
         follower.was_truncated()
-        self._repairer.look_for_holes(follower)
+        self.repairer.look_for_holes(follower)
         link = follower.link
         if link is None:
             follower.become(FollowerState.WAITING)

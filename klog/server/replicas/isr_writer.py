@@ -22,7 +22,7 @@ from klog.coordination.partition_states import PartitionState
 from klog.coordination.zookeeper import Check, ZooKeeper
 from klog.errors import BadVersion, KlogError, NodeExists, NoNode
 from klog.names import TopicPartition, first_few
-from klog.replication.isr import IsrChange, ReplicasAndIsr
+from klog.replication.isr import IsrChange
 from klog.replication.led_partition import LedPartition
 from klog.server import image
 from klog.server.executors import Purpose
@@ -94,7 +94,7 @@ class IsrWriter:
                 self._step_down(one.partition, "the broker has registered again since")
         if registration is None or not wanted:
             return
-        states = {name: self._state(one) for name, one in wanted.items()}
+        states = {name: one.partition.changed(one.change) for name, one in wanted.items()}
         fences = {name: (*self._fence_of(name), registration.fence) for name in wanted}
         try:
             found = await self._runtime.executors.run(
@@ -111,24 +111,12 @@ class IsrWriter:
         if written:
             self._report_isr(written)
 
-    def _state(self, wanted: _Wanted) -> PartitionState:
-        partition, change = wanted
-        return PartitionState(
-            leader=partition.broker_id,
-            leader_epoch=partition.leader_epoch,
-            isr=change.isr,
-            controller_epoch=partition.replicas_and_isr.controller_epoch,
-            version=change.state_version,
-            incarnations=change.incarnations,
-            unclean_epoch=partition.replicas_and_isr.unclean_epoch,
-        )
-
     def _settle(self, wanted: _Wanted, found: PartitionState | None) -> bool:
         """Whether the change is written as proposed."""
         partition, change = wanted
         if not wanted.is_open:
             return False
-        if found == replace(self._state(wanted), version=change.state_version + 1):
+        if found == replace(partition.changed(change), version=change.state_version + 1):
             before = partition.isr
             partition.isr_written(change, change.state_version + 1)
             log.info("%s: ISR %s (%s)", partition.topic_partition, list(change.isr), change.reason)
@@ -152,15 +140,7 @@ class IsrWriter:
         if found is None or found.version < partition.state_version:
             self._step_down(partition, "its state in ZooKeeper is fenced, deleted, or created again")
         elif (found.leader, found.leader_epoch) == ours:
-            replicas_and_isr = ReplicasAndIsr(
-                partition.replicas,
-                found.isr,
-                found.incarnations,
-                found.version,
-                found.controller_epoch,
-                found.unclean_epoch,
-            )
-            if partition.adopt(replicas_and_isr):
+            if partition.adopt(partition.replicas, found):
                 log.info("%s: ISR %s, changed by another writer", partition.topic_partition, list(found.isr))
         else:
             # Clients that find no leader here ask for the new one; if we are cut off, no controller tells us.

@@ -11,7 +11,7 @@ import logging
 import threading
 from collections.abc import Awaitable, Callable
 
-from klog.clock import SYSTEM_CLOCK, Clock
+from klog.clock import SYSTEM_CLOCK
 from klog.errors import KlogError
 from klog.names import TopicPartition
 from klog.replication.follower import FollowerState
@@ -44,9 +44,7 @@ class LogMaintenance:
         log_dirs: LogDirs,
         deletions: Deletions,
         replicas: Replicas,
-        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        self._clock = clock
         self._runtime = runtime
         self._image = image
         self._log_dirs = log_dirs
@@ -104,7 +102,7 @@ class LogMaintenance:
                 log.error("%s", error.message)
 
     async def _roll(self) -> None:
-        now_ms = self._clock.now_ms()
+        now_ms = SYSTEM_CLOCK.now_ms()
         replicas = self._replicas
         led = [partition.log for partition in replicas.partitions.values()]
         # A thread that truncates a log has it to itself.

@@ -40,7 +40,7 @@ def open_logs(
     opened = Opened({}, {})
     to_create: dict[TopicPartition, tuple[UUID, LogConfig]] = {}
     for name, assigned in (*lead.items(), *follow.items()):
-        is_follower, is_new = name in follow, assigned.state.is_new
+        is_follower, is_new = name in follow, assigned.state.new
         there = log_dirs.log(name) if log_dirs.topic_id(name) == assigned.topic_id else None
         if there is not None and there.log_dir.failure is not None:
             opened.failed[name] = there.log_dir.failure

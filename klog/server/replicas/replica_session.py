@@ -37,7 +37,7 @@ from klog.net.connection import Part, Reply
 from klog.protocol import replica_fetch
 from klog.protocol.codec import RequestHead
 from klog.protocol.replica_fetch import Fetch, FetchEntry, Flushed, Name, Range, Want
-from klog.replication.divergence import Disagreement, Diverged
+from klog.replication.divergence import Disagreement, Diverged, disagreement
 from klog.replication.led_partition import LedPartition
 from klog.server.broker_probes import BrokerProbes
 from klog.server.executors import Purpose
@@ -240,7 +240,7 @@ class ReplicaSession:
         slot.end = entry.end_address
         if partition.log.is_known(entry.end_address):
             try:
-                self._compared(slot, entry, partition.divergence(entry.last_epoch, entry.end_address))
+                self._compared(slot, entry, disagreement(partition.log, entry.last_epoch, entry.end_address))
             except KlogError as error:
                 slot.fail(error.bare())
         else:
@@ -249,7 +249,12 @@ class ReplicaSession:
     async def _compare(self, slot: _Slot, entry: Want, partition: LedPartition) -> None:
         try:
             found = await self._runtime.executors.run_at(
-                partition.log.log_dir.path, Purpose.FOLLOWERS, partition.divergence, entry.last_epoch, entry.end_address
+                partition.log.log_dir.path,
+                Purpose.FOLLOWERS,
+                disagreement,
+                partition.log,
+                entry.last_epoch,
+                entry.end_address,
             )
         except KlogError as error:
             if slot.partition is partition:

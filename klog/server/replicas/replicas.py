@@ -23,8 +23,6 @@ from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
-from kio.static.primitive import i32
-
 from klog.coordination import paths
 from klog.coordination.partition_states import NO_LEADER
 from klog.coordination.zookeeper import Check
@@ -37,7 +35,8 @@ from klog.errors import (
     ZooKeeperError,
 )
 from klog.names import TopicPartition, counted
-from klog.protocol.interbroker import LeaderAndIsrRequest, StopReplicaRequest
+from klog.protocol.interbroker import DELETED_TOPIC_EPOCH, LeaderAndIsrRequest, StopReplicaRequest
+from klog.replication.isr import incarnation_of
 from klog.replication.led_partition import REFUSED_S, LedPartition
 from klog.server.authority import Authority
 from klog.server.executors import Purpose
@@ -56,9 +55,6 @@ from klog.storage.log import Log, LogEnd
 from klog.storage.log_dir import LogDirs
 
 log = logging.getLogger(__name__)
-
-TOPIC_IS_DELETED = -2
-"""Instead of a leader epoch in StopReplica (KIP-570)."""
 
 
 class Replicas:
@@ -122,9 +118,7 @@ class Replicas:
             for topic in request.topics:
                 self._fences[topic.name] = topic.fence_version
                 for state in topic.partitions:
-                    assigned = Assignment(
-                        TopicPartition(topic.name, state.partition_index), topic.topic_id or UUID(int=0), state
-                    )
+                    assigned = Assignment.of(topic, state)
                     named.add(assigned.name)
                     adopted += self._sort(assigned, lead, follow)
             if adopted:
@@ -138,13 +132,7 @@ class Replicas:
                 return {"error_code": RequestTimedOut.wire, "failed": []}
         if request.is_full:
             self._on_assigned()
-        return {
-            "error_code": 0,
-            "failed": [
-                {"topic": name.topic, "partition_index": name.partition, "error_code": error.wire}
-                for name, error in failed.items()
-            ],
-        }
+        return _outcome(failed)
 
     def _sort(
         self, assigned: Assignment, lead: dict[TopicPartition, Assignment], follow: dict[TopicPartition, Assignment]
@@ -158,14 +146,14 @@ class Replicas:
             if state.leader_epoch < known.leader_epoch:
                 log.info("%s: leader epoch %d is over: it is %d now", name, state.leader_epoch, known.leader_epoch)
                 return False
-            if state.leader_epoch == known.leader_epoch and state.state_version < known.state.state_version:
+            if state.leader_epoch == known.leader_epoch and state.version < known.state.version:
                 # This broker has written the state since. It does not name the replicas: the controller's are right.
-                state = replace(known.state, replicas=state.replicas)
+                state = known.state
                 assigned = assigned._replace(state=state)
         self._assignments[name] = assigned
         partition = self.partitions.get(name)
         if partition is not None and self._is_still_led(assigned, partition):
-            is_new = partition.adopt(assigned.replicas_and_isr)
+            is_new = partition.adopt(assigned.replicas, state)
             if is_new:  # not one INFO line each: a broker's death concerns ten thousand
                 log.debug("%s: ISR %s, from the controller", name, list(state.isr))
             return is_new
@@ -185,7 +173,7 @@ class Replicas:
         return (
             follower is not None
             and assigned.topic_id == self._log_dirs.topic_id(assigned.name)
-            and (assigned.state.leader, assigned.leader_epoch, assigned.state.state_version)
+            and (assigned.state.leader, assigned.leader_epoch, assigned.state.version)
             == (follower.leader, follower.leader_epoch, follower.state_version)
         )
 
@@ -201,15 +189,15 @@ class Replicas:
         """Rule R1: an election of an earlier incarnation does not count for this one. Nor does a state older than one
         that this broker has seen: a deposed controller may still send it (rule R2)."""
         topic_id, version = self._seen.get(assigned.name, (None, -1))
-        if topic_id == assigned.topic_id and assigned.state.state_version < version:
+        if topic_id == assigned.topic_id and assigned.state.version < version:
             log.warning(
                 "not leading %s by version %d of its state: version %d exists",
                 assigned.name,
-                assigned.state.state_version,
+                assigned.state.version,
                 version,
             )
             return False
-        elected = assigned.replicas_and_isr.incarnation_of(self._identity.broker_id)
+        elected = incarnation_of(assigned.state, self._identity.broker_id)
         if elected == self._identity.incarnation != self._suspended:
             return True
         log.warning(
@@ -239,19 +227,19 @@ class Replicas:
             self._unfollow(name)
         await self.fetchers.let_go(led_by_others)
         opened, ends = await at_disks(self._runtime.executors, self._log_dirs, self._open, lead, follow)
-        new = {name: assigned for name, assigned in lead.items() if assigned.state.is_new and name in opened.logs}
+        new = {name: assigned for name, assigned in lead.items() if assigned.state.new and name in opened.logs}
         cleared = await self._runtime.executors.run(Purpose.REPLICAS, self._clear_marks, new) if new else {}
         failed = dict(opened.failed)
         for name, assigned in lead.items():
             if name not in opened.logs:
                 continue
-            if assigned.state.is_new:
+            if assigned.state.new:
                 version = cleared.get(name)
                 if version is None:
                     log.info("%s: its state has changed meanwhile; the controller sends it again", name)
                     self._assignments.pop(name, None)
                     continue
-                assigned = assigned._replace(state=replace(assigned.state, is_new=False, state_version=i32(version)))
+                assigned = assigned._replace(state=replace(assigned.state, new=False, version=version))
                 self._assignments[name] = assigned
             if not self._may_lead(assigned):  # the session may have ended meanwhile
                 self._assignments.pop(name, None)
@@ -296,7 +284,7 @@ class Replicas:
         registration = self._identity.registration
         if registration is None:
             return {}
-        states = {name: assigned.written_state for name, assigned in new.items()}
+        states = {name: replace(assigned.state, new=False) for name, assigned in new.items()}
         fences = {name: (*self.fence_of(name), registration.fence) for name in new}
         found = write_states(self._runtime.zookeeper, states, fences)
         return {
@@ -320,11 +308,11 @@ class Replicas:
         partition = LedPartition(
             assigned.name,
             one,
-            leader_epoch=state.leader_epoch,
             want_flush=self._flusher.want,
             broker_id=identity.broker_id,
             incarnation=identity.incarnation,
-            replicas_and_isr=assigned.replicas_and_isr,
+            replicas=assigned.replicas,
+            state=state,
             high_watermark=high_watermark,
             want_isr=self._monitor.look_at,
         )
@@ -336,7 +324,7 @@ class Replicas:
 
     def _follow(self, assigned: Assignment, one: Log) -> None:
         state, identity = assigned.state, self._identity
-        if assigned.replicas_and_isr.incarnation_of(identity.broker_id) == identity.incarnation:
+        if state.ran_on(identity.broker_id, identity.incarnation):
             one.nothing_lost = True
         known = one.last_high_watermark
         self.fetchers.follow(
@@ -345,7 +333,7 @@ class Replicas:
             one,
             state.leader,
             state.leader_epoch,
-            state.state_version,
+            state.version,
             one.committed_at_open if known is None else known.address,
             # After a kill the high watermark is that of the last checkpoint: what was acknowledged may lie above it.
             keep_truncated=one.last_batch_epoch < state.unclean_epoch,
@@ -372,13 +360,13 @@ class Replicas:
                     name = TopicPartition(topic.name, one.partition_index)
                     if name in failed or not self._may_stop(name, topic.topic_id, one.leader_epoch):
                         continue
-                    if one.leader_epoch == TOPIC_IS_DELETED:
+                    if one.leader_epoch == DELETED_TOPIC_EPOCH:
                         self.resign(name, UnknownTopicOrPartition(f"topic {topic.name!r} has been deleted"))
                     else:
                         self.resign(name, NotLeader(f"broker {self._identity.broker_id} has no replica of {name}"))
                     self._unfollow(name)
                     stopped.append(name)
-                    if one.leader_epoch == TOPIC_IS_DELETED or one.delete:
+                    if one.leader_epoch == DELETED_TOPIC_EPOCH or one.delete:
                         self._assignments.pop(name, None)
                     if one.delete:
                         self._seen.pop(name, None)
@@ -388,20 +376,14 @@ class Replicas:
                 failed |= await remove_logs(self._runtime, self._log_dirs, doomed, request)
             except KlogError as error:
                 return {"error_code": error.wire, "failed": []}
-        return {
-            "error_code": 0,
-            "failed": [
-                {"topic": name.topic, "partition_index": name.partition, "error_code": error.wire}
-                for name, error in failed.items()
-            ],
-        }
+        return _outcome(failed)
 
     def _may_stop(self, name: TopicPartition, topic_id: UUID | None, leader_epoch: int) -> bool:
         """Whether a StopReplica request means the replica that is here, and not one of an earlier epoch."""
         there, known = self._log_dirs.topic_id(name), self._assignments.get(name)
         if topic_id is not None and there not in (None, topic_id):
             return False  # another topic of that name by now
-        if known is None or leader_epoch == TOPIC_IS_DELETED or known.topic_id != topic_id:
+        if known is None or leader_epoch == DELETED_TOPIC_EPOCH or known.topic_id != topic_id:
             return True
         if leader_epoch < known.leader_epoch:
             log.info(
@@ -534,3 +516,14 @@ class Replicas:
         self.fetchers.close()
         for name in list(self.partitions):
             self.resign(name, NotLeader(f"broker {self._identity.broker_id} is shutting down"))
+
+
+def _outcome(failed: Mapping[TopicPartition, KlogError]) -> dict[str, Any]:
+    """The values of an answer: only the replicas that failed."""
+    return {
+        "error_code": 0,
+        "failed": [
+            {"topic": name.topic, "partition_index": name.partition, "error_code": error.wire}
+            for name, error in failed.items()
+        ],
+    }
