@@ -34,8 +34,8 @@ from klog.config import units
 from klog.errors import KlogError, UsageError
 from klog.names import counted
 from klog.render import Format, Report, render
-from klog.render.page import write
 from klog.signals import StopRequest
+from klog.storage.filesystem import translated
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 PAGE_EVERY_S = 2.0
@@ -198,7 +198,11 @@ def _stay(figure: Figure, asked: threading.Event, seconds: float | None, file: P
 def _write(file: Path, figure: Figure) -> None:
     """Whole or not at all for a browser meanwhile."""
     part = file.with_name(f".{file.name}.{os.getpid()}.part")
-    write(part, render_page(figure.gauges.facts(), figure.gauges.places(), is_live=False).encode("utf-8", "replace"))
+    page = render_page(figure.gauges.facts(), figure.gauges.places(), is_live=False)
+    try:
+        part.write_bytes(page.encode("utf-8", "replace"))
+    except OSError as error:
+        raise translated(error, "write", str(part)) from error
     part.replace(file)
 
 

@@ -82,7 +82,7 @@ DELETED_TOPIC_EPOCH = -2
 
 
 class StopReplicaPartition(Structure):
-    """``leader_epoch``: refused by a replica in a later one, or `DELETED_TOPIC_EPOCH`."""
+    """``leader_epoch``: refused by a replica in a later one; -2 when the topic is being deleted (KIP-570)."""
 
     partition_index: i32
     leader_epoch: i32

@@ -35,7 +35,6 @@ from klog.server.controller.context import Context
 from klog.server.controller.metadata_updates import MetadataUpdates
 from klog.server.controller.peers import Peers
 from klog.server.controller.requests import Stop
-from klog.server.peer_probe import answers
 from klog.server.runtime import Runtime
 
 log = logging.getLogger(__name__)
@@ -215,7 +214,7 @@ class BrokerChannel:
             # A process that is ending accepts connections for a moment more: probe until it answers or refuses.
             there = self.registration.broker
             security = self._runtime.identity.peer_addresses.to_socket(there)
-            await answers(*there.probe_address, security, name=there.inter_address[0])
+            await self._peers.answers(*there.probe_address, security, name=there.inter_address[0])
 
     def _log_failure(self, what: str) -> None:
         """Log once, not ten times a second."""

@@ -20,7 +20,6 @@ from klog.net.channel import Channel
 from klog.server.authority import Authority
 from klog.server.controller.peers import Peers
 from klog.server.executors import Purpose
-from klog.server.peer_probe import answers, probe
 from klog.server.runtime import Runtime
 
 log = logging.getLogger(__name__)
@@ -195,8 +194,10 @@ class ControllerElection:
             await channel.close()
         # A process that is ending accepts connections for a moment more: probe until it answers or refuses.
         identity, there = self._runtime.identity, found.broker
-        await answers(*there.probe_address, identity.peer_addresses.to_socket(there), name=there.inter_address[0])
-        await probe(there, identity, timeout_s=ASK_WITHIN_S)
+        await self._peers.answers(
+            *there.probe_address, identity.peer_addresses.to_socket(there), name=there.inter_address[0]
+        )
+        await self._peers.probe(found.broker, identity, timeout_s=ASK_WITHIN_S)
 
     async def _succeed(self, term: ControllerTerm, incarnation: int) -> None:
         """Become controller instead of that incarnation. After a failure the next refusal tries again."""

@@ -7,14 +7,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from klog.net.channel import Channel
+from klog.server import peer_probe
 from klog.server.broker_probes import BrokerProbes
 
 
 @dataclass(frozen=True, slots=True)
 class Peers:
-    """``reach``: as in `peer_probe`, to a broker of the registry. ``answer_locally``: this broker's answer to its own
-    request."""
+    """``reach``, ``answers``, ``probe``: as in `peer_probe`, to a broker of the registry. ``answer_locally``: this
+    broker's answer to its own request."""
 
     reach: Callable[..., Awaitable[Channel]]
     probes: BrokerProbes
     answer_locally: Callable[[Any], Coroutine[Any, Any, Any]]
+    answers: Callable[..., Awaitable[bool | None]] = peer_probe.answers
+    probe: Callable[..., Awaitable[None]] = peer_probe.probe
