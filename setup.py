@@ -15,7 +15,6 @@ COMPILED = (
     "klog/net/connection.py",
     "klog/net/memory_pool.py",
     "klog/net/shared.py",
-    "klog/net/turns.py",
     "klog/protocol/codec.py",
     "klog/protocol/fetch.py",
     "klog/protocol/produce.py",

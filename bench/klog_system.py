@@ -55,7 +55,7 @@ def compiled(folder: Path) -> Path:
         check=False,
     )
     if done.returncode:
-        raise PeerMissing(f"klog cannot be compiled here: {done.stderr.strip()[-500:]}")
+        raise PeerMissing(f"klog cannot be compiled here: {(done.stdout + done.stderr).strip()[-500:]}")
     return folder
 
 

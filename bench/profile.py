@@ -26,6 +26,7 @@ from bench.paper.__main__ import commit
 from bench.processes import cpu_seconds
 from bench.produce import pump
 
+KLOG = f"{REPOSITORY}/klog/"
 PAGE = REPOSITORY / "bench" / "PROFILE.md"
 WARM_UP_S = 3.0
 FUNCTIONS_MAX = 45
@@ -34,9 +35,8 @@ FUNCTIONS_MAX = 45
 def own_frame(stack: list[list[str]]) -> tuple[str, str]:
     """The innermost function of klog's in a stack, as (file in klog, name); the loop's own where there is none."""
     for file, function in stack:
-        _, found, inside = file.rpartition("/klog/klog/")
-        if found:
-            return inside, function
+        if file.startswith(KLOG):
+            return file.removeprefix(KLOG), function
     return "asyncio", "the event loop"
 
 

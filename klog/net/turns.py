@@ -16,12 +16,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
-from typing import Final
+from collections.abc import AsyncIterator, Callable, Iterable
+from typing import Final, TypeVar
 
 from klog.clock import SYSTEM_CLOCK
 from klog.errors import PeerError
 from klog.net.round_robin import RoundRobin
+
+T = TypeVar("T")
 
 TURN_S: Final = 0.01
 """Time for requests per turn; the rest waits for the next turn."""
@@ -152,3 +154,9 @@ class Share:
             self._turns.spent(spent_s)
             await self._turns.wait_for_turn(self._address)
             self._began_s = SYSTEM_CLOCK.monotonic_s()
+
+    async def each(self, items: Iterable[T]) -> AsyncIterator[T]:
+        """The items, with `yield_if_due` before each."""
+        for one in items:
+            await self.yield_if_due()
+            yield one
