@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from klog.admin.answers import check
+from klog.client.answers import check
 from klog.client.cluster import Cluster
 from klog.config.broker import BROKER_SETTINGS, default_text
 from klog.config.topic import unknown_setting_hint

@@ -12,8 +12,8 @@ from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from klog.admin.answers import check, error_in
 from klog.admin.topics import TopicDeletion, create_topic, until_led
+from klog.client.answers import check, error_in
 from klog.client.cluster import Cluster
 from klog.coordination import committed, topics
 from klog.coordination.topics import Deletion, Topic

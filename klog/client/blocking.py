@@ -11,8 +11,6 @@ import socket
 from collections import deque
 from typing import Any
 
-import klog.security.errors  # noqa: F401 - for `error_of`: classes that have a number on the wire
-from klog import errors
 from klog.clock import SYSTEM_CLOCK, Clock
 from klog.errors import CannotConnect, KlogError, MalformedRequest, TimedOut
 from klog.names import host_port
@@ -156,32 +154,3 @@ class BlockingChannel(Conversation):
     def close(self) -> None:
         """End the connection; may be called twice."""
         self._socket.close()
-
-
-def error_of(wire: int, message: str) -> KlogError:
-    """klog's error with this code on the wire; for unknown codes the base class, with the number."""
-    known = _by_wire(errors.KlogError).get(wire)
-    return known(message) if known else KlogError(f"{message} (error {wire})")
-
-
-def error_in(found: Any, where: object) -> KlogError | None:
-    """klog's error for the ``error_code`` of a part of a response, which is about ``where``; None without one."""
-    wire = int(found.error_code)
-    return error_of(wire, f"{where}: {found.error_code.name}") if wire else None
-
-
-def check_code(code: Any, what: str) -> None:
-    """Raise klog's error for a response's ``error_code``, unless it is 0; ``what`` was asked."""
-    if int(code):
-        raise error_of(int(code), f"{what}: {code.name}")
-
-
-def _by_wire(base: type[KlogError]) -> dict[int, type[KlogError]]:
-    """Every class below ``base`` by its wire code; the first defined wins where two share one."""
-    table: dict[int, type[KlogError]] = {}
-    for child in base.__subclasses__():
-        if child.wire > 0:
-            table.setdefault(child.wire, child)
-        for wire, grandchild in _by_wire(child).items():
-            table.setdefault(wire, grandchild)
-    return table

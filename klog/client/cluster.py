@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, TypeVar
 
-from klog.client.blocking import error_of
+from klog.client.answers import error_of
 from klog.client.bootstrap import connect_any, parse_bootstrap
 from klog.client.metadata import BrokerNode, Metadata, TopicNode, metadata_of
 from klog.client.servers import security_of

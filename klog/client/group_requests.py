@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from klog.client.blocking import check_code
+from klog.client.answers import check
 from klog.client.cluster import Cluster
 from klog.client.partition_requests import by_partition, by_topic
 from klog.names import TopicPartition
@@ -17,7 +17,7 @@ async def to_coordinator(
 ) -> Any:
     """The answer of the broker that has the group now."""
     found = await cluster.to_any(ApiKey.FIND_COORDINATOR, 3, 1, key=group, key_type=0)
-    check_code(found.error_code, f"the coordinator of group {group}")
+    check(found, f"the coordinator of group {group}")
     return await cluster.to_broker(int(found.node_id), key, highest, lowest, **fields)
 
 
@@ -43,4 +43,4 @@ async def commit(cluster: Cluster, group: str, offsets: Mapping[TopicPartition, 
     member = {"group_id": group, "generation_id_or_member_epoch": -1, "member_id": "", "group_instance_id": None}
     answer = await to_coordinator(cluster, group, ApiKey.OFFSET_COMMIT, 7, 5, **member, topics=topics)
     for name, one in by_partition(answer.topics):
-        check_code(one.error_code, f"committing {name} for group {group}")
+        check(one, f"committing {name} for group {group}")

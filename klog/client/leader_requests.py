@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from klog.client import partition_requests
-from klog.client.blocking import error_in
+from klog.client.answers import error_in
 from klog.client.partition_requests import CONSUMER, by_partition, by_topic
 from klog.client.positions import EARLIEST, LATEST
 from klog.errors import KlogError

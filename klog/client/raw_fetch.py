@@ -13,7 +13,8 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from klog.client import partition_requests
-from klog.client.blocking import BlockingChannel, error_in, error_of
+from klog.client.answers import error_in, error_of
+from klog.client.blocking import BlockingChannel
 from klog.client.bootstrap import parse_bootstrap
 from klog.client.metadata import TopicNode, metadata_of
 from klog.client.partition_requests import by_partition

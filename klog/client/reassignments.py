@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from klog.client.blocking import error_of
+from klog.client.answers import check, error_in
 from klog.client.cluster import Cluster
 from klog.client.partition_requests import by_partition, by_topic
 from klog.errors import BrokerNotAvailable, CannotConnect, KlogError, NotController, Refused, TimedOut
@@ -57,8 +57,8 @@ async def alter_reassignments(
         answer = await cluster.to_controller(
             ApiKey.ALTER_REASSIGNMENTS, 0, refused=_is_refused, throttle=throttle, topics=topics
         )
-        _check(answer, cluster)
-        return {TopicPartition(str(one.topic), int(one.partition_index)): _error(one) for one in answer.outcomes}
+        check(answer)
+        return {TopicPartition(str(one.topic), int(one.partition_index)): error_in(one) for one in answer.outcomes}
     if throttle:
         raise Refused(
             "this is not a klog cluster: it sets throttles by settings of brokers and topics",
@@ -71,15 +71,15 @@ async def alter_reassignments(
         timeout=int(cluster.timeout_s * 1000),
         topics=topics,
     )
-    _check(answer, cluster)
-    return {name: _error(one) for name, one in by_partition(answer.responses)}
+    check(answer)
+    return {name: error_in(one) for name, one in by_partition(answer.responses)}
 
 
 async def describe_reassignments(cluster: Cluster) -> list[Reassigning]:
     """Every reassignment in progress, in order."""
     if cluster.is_klog:
         answer = await cluster.to_controller(ApiKey.DESCRIBE_REASSIGNMENTS, 0, refused=_is_refused)
-        _check(answer, cluster)
+        check(answer)
         return [
             Reassigning(
                 TopicPartition(str(one.topic), int(one.partition_index)),
@@ -100,7 +100,7 @@ async def describe_reassignments(cluster: Cluster) -> list[Reassigning]:
         timeout=int(cluster.timeout_s * 1000),
         topics=None,
     )
-    _check(answer, cluster)
+    check(answer)
     metadata = await cluster.metadata([str(topic.name) for topic in answer.topics], fresh=True)
     found = []
     for name, one in by_partition(answer.topics):
@@ -131,9 +131,9 @@ async def elect_leaders(
         topic_partitions=asked,
         timeout=int(cluster.timeout_s * 1000),
     )
-    _check(answer, cluster)
+    check(answer)
     return {
-        TopicPartition(str(topic.topic), int(one.partition_id)): _error(one)
+        TopicPartition(str(topic.topic), int(one.partition_id)): error_in(one)
         for topic in answer.replica_election_results
         for one in topic.partition_result
     }
@@ -148,8 +148,8 @@ async def elect_replicas(
         for name, broker_id in wanted.items()
     ]
     answer = await cluster.to_controller(ApiKey.ELECT_REPLICAS, 0, refused=_is_refused, replicas=replicas)
-    _check(answer, cluster)
-    return {TopicPartition(str(one.topic), int(one.partition_index)): _error(one) for one in answer.outcomes}
+    check(answer)
+    return {TopicPartition(str(one.topic), int(one.partition_index)): error_in(one) for one in answer.outcomes}
 
 
 async def replica_bytes(
@@ -174,15 +174,3 @@ async def _bytes_of(cluster: Cluster, broker_id: int, topics: list[dict[str, Any
 
 def _is_refused(answer: Any) -> bool:
     return int(answer.error_code) == NotController.wire
-
-
-def _check(answer: Any, cluster: Cluster) -> None:
-    """Raise the error of the answer as a whole."""
-    wire = int(answer.error_code)
-    if wire:
-        raise error_of(wire, getattr(answer, "error_message", None) or answer.error_code.name)
-
-
-def _error(found: Any) -> KlogError | None:
-    wire = int(found.error_code)
-    return error_of(wire, found.error_message or found.error_code.name) if wire else None

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from klog.client.blocking import error_of
+from klog.client.answers import error_of
 from klog.errors import (
     BufferFull,
     CannotConnect,

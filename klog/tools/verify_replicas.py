@@ -18,8 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from klog.admin.answers import check
-from klog.client.blocking import error_of
+from klog.client.answers import check, error_in
 from klog.client.partition_requests import by_topic
 from klog.errors import CannotConnect, KlogError, Refused
 from klog.metrics import Count
@@ -332,11 +331,11 @@ class Verification:
             for topic in answer.topics:
                 for said in topic.partitions:
                     name = TopicPartition(str(topic.name), int(said.partition_index))
-                    wire = int(said.error_code)
-                    if wire:
-                        replicas[name].error = error_of(wire, f"broker {broker}: {name}: {said.error_code.name}")
-                    else:
+                    failed = error_in(said, f"broker {broker}: {name}")
+                    if failed is None:
                         found[broker, name] = said
+                    else:
+                        replicas[name].error = failed
 
         await asyncio.gather(*(ask_broker(broker, share) for broker, share in shares.items()))
         return found
