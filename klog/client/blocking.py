@@ -95,10 +95,6 @@ class BlockingChannel(Conversation):
         self._renewed_by = self._clock.monotonic_s() + login.renewed_after_s
         self._security = security
 
-    def serves(self, key: int) -> bool:
-        """Whether the broker lists this request at all (klog's own are listed by klog's brokers alone)."""
-        return key in self.versions
-
     def send(self, entity: Any) -> None:
         """Write a request; its answer comes from `receive`, after those of the requests before it."""
         if not self._sent and self._clock.monotonic_s() >= self._renewed_by and self._security is not None:

@@ -25,21 +25,10 @@ async def commit(cluster: Cluster, group: str, offsets: Mapping[TopicPartition, 
     """Commit offsets with their metadata. KlogError of any kind where the coordinator does not take them:
     UnknownMemberId or IllegalGeneration where the group has members.
     """
-    topics = [
-        {
-            "name": topic,
-            "partitions": [
-                {
-                    "partition_index": number,
-                    "committed_offset": offset,
-                    "committed_leader_epoch": -1,
-                    "committed_metadata": metadata,
-                }
-                for number, (offset, metadata) in some
-            ],
-        }
-        for topic, some in by_topic(offsets)
-    ]
+    topics = by_topic(
+        (name, {"committed_offset": offset, "committed_leader_epoch": -1, "committed_metadata": metadata})
+        for name, (offset, metadata) in offsets.items()
+    )
     member = {"group_id": group, "generation_id_or_member_epoch": -1, "member_id": "", "group_instance_id": None}
     answer = await to_coordinator(cluster, group, ApiKey.OFFSET_COMMIT, 7, 5, **member, topics=topics)
     for name, one in by_partition(answer.topics):

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from klog.client.answers import check, error_in
 from klog.client.cluster import Cluster
 from klog.client.partition_requests import by_partition, by_topic
-from klog.errors import BrokerNotAvailable, CannotConnect, KlogError, NotController, Refused, TimedOut
+from klog.errors import BrokerNotAvailable, CannotConnect, KlogError, Refused, TimedOut
 from klog.names import TopicPartition
 from klog.protocol.apis import ApiKey
 from klog.protocol.reassignment import COPYING
@@ -49,14 +49,9 @@ async def alter_reassignments(
     Kafka."""
     if not wanted:
         return {}
-    topics = [
-        {"name": topic, "partitions": [{"partition_index": n, "replicas": ids} for n, ids in partitions]}
-        for topic, partitions in by_topic(wanted)
-    ]
+    topics = by_topic((name, {"replicas": replicas}) for name, replicas in wanted.items())
     if cluster.is_klog:
-        answer = await cluster.to_controller(
-            ApiKey.ALTER_REASSIGNMENTS, 0, refused=_is_refused, throttle=throttle, topics=topics
-        )
+        answer = await cluster.to_controller(ApiKey.ALTER_REASSIGNMENTS, 0, throttle=throttle, topics=topics)
         check(answer)
         return {TopicPartition(str(one.topic), int(one.partition_index)): error_in(one) for one in answer.outcomes}
     if throttle:
@@ -67,7 +62,6 @@ async def alter_reassignments(
     answer = await cluster.to_controller(
         ApiKey.ALTER_PARTITION_REASSIGNMENTS,
         0,
-        refused=_is_refused,
         timeout=int(cluster.timeout_s * 1000),
         topics=topics,
     )
@@ -78,7 +72,7 @@ async def alter_reassignments(
 async def describe_reassignments(cluster: Cluster) -> list[Reassigning]:
     """Every reassignment in progress, in order."""
     if cluster.is_klog:
-        answer = await cluster.to_controller(ApiKey.DESCRIBE_REASSIGNMENTS, 0, refused=_is_refused)
+        answer = await cluster.to_controller(ApiKey.DESCRIBE_REASSIGNMENTS, 0)
         check(answer)
         return [
             Reassigning(
@@ -96,7 +90,6 @@ async def describe_reassignments(cluster: Cluster) -> list[Reassigning]:
     answer = await cluster.to_controller(
         ApiKey.LIST_PARTITION_REASSIGNMENTS,
         0,
-        refused=_is_refused,
         timeout=int(cluster.timeout_s * 1000),
         topics=None,
     )
@@ -118,17 +111,12 @@ async def elect_leaders(
 ) -> dict[TopicPartition, KlogError | None]:
     """Elect preferred (or unclean) leaders of these partitions, or of all that need it. Returns partition -> error or
     None."""
-    asked = None
-    if names is not None:
-        topics = by_topic(dict.fromkeys(names))
-        asked = [{"topic": topic, "partitions": [n for n, _ in numbers]} for topic, numbers in topics]
     answer = await cluster.to_controller(
         ApiKey.ELECT_LEADERS,
         2,
         1,
-        refused=_is_refused,
         election_type=1 if unclean else 0,
-        topic_partitions=asked,
+        topic_partitions=None if names is None else _numbers(names),
         timeout=int(cluster.timeout_s * 1000),
     )
     check(answer)
@@ -147,7 +135,7 @@ async def elect_replicas(
         {"topic": name.topic, "partition_index": name.partition, "broker_id": broker_id}
         for name, broker_id in wanted.items()
     ]
-    answer = await cluster.to_controller(ApiKey.ELECT_REPLICAS, 0, refused=_is_refused, replicas=replicas)
+    answer = await cluster.to_controller(ApiKey.ELECT_REPLICAS, 0, replicas=replicas)
     check(answer)
     return {TopicPartition(str(one.topic), int(one.partition_index)): error_in(one) for one in answer.outcomes}
 
@@ -157,9 +145,7 @@ async def replica_bytes(
 ) -> dict[int, dict[TopicPartition, int]]:
     """Broker id -> the bytes of its replicas of these partitions; brokers that do not answer are left out."""
     wanted = list(dict.fromkeys(broker_ids))
-    topics = [
-        {"topic": topic, "partitions": [n for n, _ in numbers]} for topic, numbers in by_topic(dict.fromkeys(names))
-    ]
+    topics = _numbers(names)
     found = await asyncio.gather(*(_bytes_of(cluster, one, topics) for one in wanted))
     return {one: sizes for one, sizes in zip(wanted, found, strict=True) if sizes is not None}
 
@@ -172,5 +158,9 @@ async def _bytes_of(cluster: Cluster, broker_id: int, topics: list[dict[str, Any
     return {name: int(one.partition_size) for folder in answer.results for name, one in by_partition(folder.topics)}
 
 
-def _is_refused(answer: Any) -> bool:
-    return int(answer.error_code) == NotController.wire
+def _numbers(names: Iterable[TopicPartition]) -> list[dict[str, Any]]:
+    """Partitions by topic, in a request that says nothing else of them."""
+    topics: dict[str, list[int]] = {}
+    for one in dict.fromkeys(names):
+        topics.setdefault(one.topic, []).append(one.partition)
+    return [{"topic": topic, "partitions": numbers} for topic, numbers in topics.items()]
