@@ -147,7 +147,7 @@ class PipelineBench:
         topic, _ = self._filled()
         one = TopicPartition(topic, 0)
         with RawCluster(self._bootstrap) as cluster:
-            end = cluster.offsets({one: LATEST})[one].offset
+            end = cluster.offsets({one: LATEST})[one]
             cuts = [cluster.batch_start(one, end // part) or end // part for part in (20, 4)]
         with self.noted(bars.READ_MEMORY):
             self._order("range", topic, cuts[0])  # what a worker has before it reads much: its libraries

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from klog.admin.answers import check as check_answer
+from klog.client.answers import check as check_answer
 from klog.client.cluster import Cluster
 from klog.errors import NoSuchThing, Refused
 from klog.protocol.apis import ApiKey

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from klog.admin.answers import check
 from klog.admin.settings import describe_broker_settings
+from klog.client.answers import check
 from klog.client.cluster import Cluster
 from klog.client.metadata import BrokerNode, Metadata
 from klog.config.broker import setting_of

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from klog.admin.answers import check
+from klog.client.answers import check
 from klog.client.cluster import Cluster
 from klog.errors import KlogError, MalformedRequest, Refused
 from klog.protocol import codec

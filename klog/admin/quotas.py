@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from klog.admin.answers import check as check_answer
+from klog.client.answers import check as check_answer
 from klog.client.cluster import Cluster
 from klog.config import units
 from klog.errors import InvalidRequest, NoSuchThing, UsageError

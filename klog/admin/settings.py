@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from klog.admin.answers import check
+from klog.client.answers import check
 from klog.client.cluster import Cluster
 from klog.config.broker import BROKER_SETTINGS, default_text
 from klog.config.topic import unknown_setting_hint
@@ -103,7 +103,6 @@ async def alter_topic_settings(
     answer = await cluster.to_controller(
         ApiKey.INCREMENTAL_ALTER_CONFIGS,
         1,
-        refused=lambda answer: any(int(one.error_code) == 41 for one in answer.responses),
         resources=[{"resource_type": TOPIC, "resource_name": topic, "configs": changes}],
         validate_only=validate_only,
     )

@@ -11,8 +11,6 @@ import socket
 from collections import deque
 from typing import Any
 
-import klog.security.errors  # noqa: F401 - for `error_of`: classes that have a number on the wire
-from klog import errors
 from klog.clock import SYSTEM_CLOCK, Clock
 from klog.errors import CannotConnect, KlogError, MalformedRequest, TimedOut
 from klog.names import host_port
@@ -97,10 +95,6 @@ class BlockingChannel(Conversation):
         self._renewed_by = self._clock.monotonic_s() + login.renewed_after_s
         self._security = security
 
-    def serves(self, key: int) -> bool:
-        """Whether the broker lists this request at all (klog's own are listed by klog's brokers alone)."""
-        return key in self.versions
-
     def send(self, entity: Any) -> None:
         """Write a request; its answer comes from `receive`, after those of the requests before it."""
         if not self._sent and self._clock.monotonic_s() >= self._renewed_by and self._security is not None:
@@ -156,32 +150,3 @@ class BlockingChannel(Conversation):
     def close(self) -> None:
         """End the connection; may be called twice."""
         self._socket.close()
-
-
-def error_of(wire: int, message: str) -> KlogError:
-    """klog's error with this code on the wire; for unknown codes the base class, with the number."""
-    known = _by_wire(errors.KlogError).get(wire)
-    return known(message) if known else KlogError(f"{message} (error {wire})")
-
-
-def error_in(found: Any, where: object) -> KlogError | None:
-    """klog's error for the ``error_code`` of a part of a response, which is about ``where``; None without one."""
-    wire = int(found.error_code)
-    return error_of(wire, f"{where}: {found.error_code.name}") if wire else None
-
-
-def check_code(code: Any, what: str) -> None:
-    """Raise klog's error for a response's ``error_code``, unless it is 0; ``what`` was asked."""
-    if int(code):
-        raise error_of(int(code), f"{what}: {code.name}")
-
-
-def _by_wire(base: type[KlogError]) -> dict[int, type[KlogError]]:
-    """Every class below ``base`` by its wire code; the first defined wins where two share one."""
-    table: dict[int, type[KlogError]] = {}
-    for child in base.__subclasses__():
-        if child.wire > 0:
-            table.setdefault(child.wire, child)
-        for wire, grandchild in _by_wire(child).items():
-            table.setdefault(wire, grandchild)
-    return table

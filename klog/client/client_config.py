@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from klog.client import consumer_settings, producer_settings, zookeeper_access
+from klog.client.producer_settings import codec_name, librdkafka_name
 from klog.client.security_files import read_security
 from klog.config.properties import read_properties
 from klog.coordination.zookeeper_access import ZooKeeperAccess
@@ -29,39 +30,22 @@ BOOTSTRAP: Final = ("bootstrap.servers", "metadata.broker.list", "broker.list")
 ZOOKEEPER: Final = ("zookeeper.connect", "zk.connect")
 TIMEOUT: Final = ("default.api.timeout.ms", "request.timeout.ms")
 
-_SOCKETS: Final = {
-    "client.id": "client.id",
-    "send.buffer.bytes": "socket.send.buffer.bytes",
-    "receive.buffer.bytes": "socket.receive.buffer.bytes",
-    "metadata.max.age.ms": "topic.metadata.refresh.interval.ms",
-    "reconnect.backoff.ms": "reconnect.backoff.ms",
-    "reconnect.backoff.max.ms": "reconnect.backoff.max.ms",
-    "retry.backoff.ms": "retry.backoff.ms",
-    "retry.backoff.max.ms": "retry.backoff.max.ms",
-    "connections.max.idle.ms": "connections.max.idle.ms",
-    "socket.connection.setup.timeout.ms": "socket.connection.setup.timeout.ms",
-}
+_SOCKET_NAMES: Final = """
+    client.id send.buffer.bytes receive.buffer.bytes metadata.max.age.ms reconnect.backoff.ms reconnect.backoff.max.ms
+    retry.backoff.ms retry.backoff.max.ms connections.max.idle.ms socket.connection.setup.timeout.ms
+"""
+_PRODUCER_NAMES: Final = """
+    acks request.required.acks compression.type compression.codec compression.gzip.level compression.lz4.level
+    compression.zstd.level linger.ms queue.buffering.max.ms batch.size batch.num.messages retries
+    message.send.max.retries enable.idempotence max.in.flight.requests.per.connection delivery.timeout.ms
+    max.request.size request.timeout.ms
+"""
+
+_SOCKETS: Final = {name: librdkafka_name(name) for name in _SOCKET_NAMES.split()}
 
 PRODUCER: Final[Mapping[str, str]] = {
     **_SOCKETS,
-    "acks": "acks",
-    "request.required.acks": "acks",
-    "compression.type": "compression.type",
-    "compression.codec": "compression.type",
-    "compression.gzip.level": "compression.level",
-    "compression.lz4.level": "compression.level",
-    "compression.zstd.level": "compression.level",
-    "linger.ms": "linger.ms",
-    "queue.buffering.max.ms": "linger.ms",
-    "batch.size": "batch.size",
-    "batch.num.messages": "batch.num.messages",
-    "retries": "retries",
-    "message.send.max.retries": "retries",
-    "enable.idempotence": "enable.idempotence",
-    "max.in.flight.requests.per.connection": "max.in.flight.requests.per.connection",
-    "delivery.timeout.ms": "message.timeout.ms",
-    "max.request.size": "message.max.bytes",
-    "request.timeout.ms": "request.timeout.ms",
+    **{name: librdkafka_name(name) for name in _PRODUCER_NAMES.split()},
 }
 """Settings that a producer takes, and what librdkafka calls them."""
 
@@ -119,8 +103,6 @@ _KNOWN: Final = frozenset(
     )
 )
 
-_CODECS: Final = {"0": "none", "1": "gzip", "2": "snappy", "3": "lz4", "4": "zstd"}
-
 
 @dataclass(frozen=True, slots=True)
 class ClientConfig:
@@ -141,7 +123,7 @@ class ClientConfig:
         """librdkafka's settings for what sends."""
         found = self._for(PRODUCER)
         if "compression.type" in found:
-            found["compression.type"] = _CODECS.get(found["compression.type"], found["compression.type"])
+            found["compression.type"] = codec_name(found["compression.type"])
         return found
 
     def consumer(self) -> dict[str, str]:

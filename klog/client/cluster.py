@@ -10,13 +10,14 @@ Event loop only. Use as ``async with await Cluster.connect("h:9092", source="-B"
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, TypeVar
 
-from klog.client.blocking import error_of
+from klog.client.answers import error_of
 from klog.client.bootstrap import connect_any, parse_bootstrap
-from klog.client.metadata import BrokerNode, Metadata, TopicNode, metadata_of
+from klog.client.metadata import BrokerNode, Metadata, TopicNode, metadata_fields, metadata_of
 from klog.client.servers import security_of
 from klog.errors import (
     BrokerNotAvailable,
@@ -154,18 +155,7 @@ class Cluster:
         known = self._metadata
         if not fresh and known is not None and wanted is not None and known.topics.keys() >= set(wanted):
             return known
-        names = None if wanted is None else [{"name": name, "topic_id": None} for name in wanted]
-        answer = metadata_of(
-            await self.to_any(
-                ApiKey.METADATA,
-                12,
-                4,
-                topics=names,
-                allow_auto_topic_creation=False,
-                include_cluster_authorized_operations=False,
-                include_topic_authorized_operations=False,
-            )
-        )
+        answer = metadata_of(await self.to_any(ApiKey.METADATA, 12, 4, **metadata_fields(wanted)))
         if known is not None and wanted is not None:  # keep the results of earlier requests
             gone = answer.errors.keys()
             kept = {name: topic for name, topic in known.topics.items() if name not in gone}
@@ -251,16 +241,8 @@ class Cluster:
         brokers = [one.broker_id for one in await self.brokers()]
         return dict(zip(brokers, await asyncio.gather(*map(ask, brokers)), strict=True))
 
-    async def to_controller(
-        self,
-        key: ApiKey,
-        highest: int,
-        lowest: int = 0,
-        *,
-        refused: Callable[[Any], bool],
-        **fields: Any,
-    ) -> Any:
-        """Ask the controller; ``refused`` says whether an answer means "not me", and the next controller is asked.
+    async def to_controller(self, key: ApiKey, highest: int, lowest: int = 0, **fields: Any) -> Any:
+        """Ask the controller; where the answer means "not me", the next controller is asked.
 
         Retries until the time-out; then NotController, or the last error. After a lost answer the request is not sent
         again: the change may have been made, and making it twice may have another result.
@@ -278,7 +260,7 @@ class Cluster:
             else:
                 # The request carries the time-out too: wait a moment longer, for the broker's own answer about it.
                 answer = await self._ask(channel, key, highest, lowest, self.timeout_s + ANSWER_GRACE_S, fields)
-                if not refused(answer):
+                if not _is_not_controller(answer):
                     return answer
                 failure = NotController(f"broker {controller_id} is no longer the controller")
             if asyncio.get_running_loop().time() + RETRY_PAUSE_S > deadline:
@@ -418,6 +400,13 @@ class Cluster:
 
 def _has_opened(task: asyncio.Task[Channel]) -> bool:
     return task.done() and not task.cancelled() and task.exception() is None
+
+
+def _is_not_controller(answer: Any) -> bool:
+    """Whether an answer says so, as a whole or in one of its parts."""
+    values = [getattr(answer, one.name) for one in dataclasses.fields(answer)]
+    parts = [part for value in values if isinstance(value, tuple) for part in value]
+    return any(getattr(one, "error_code", 0) == NotController.wire for one in (answer, *parts))
 
 
 def _final(error: KlogError) -> KlogError:

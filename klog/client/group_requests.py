@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from klog.client.blocking import check_code
+from klog.client.answers import check
 from klog.client.cluster import Cluster
 from klog.client.partition_requests import by_partition, by_topic
 from klog.names import TopicPartition
@@ -17,7 +17,7 @@ async def to_coordinator(
 ) -> Any:
     """The answer of the broker that has the group now."""
     found = await cluster.to_any(ApiKey.FIND_COORDINATOR, 3, 1, key=group, key_type=0)
-    check_code(found.error_code, f"the coordinator of group {group}")
+    check(found, f"the coordinator of group {group}")
     return await cluster.to_broker(int(found.node_id), key, highest, lowest, **fields)
 
 
@@ -25,22 +25,11 @@ async def commit(cluster: Cluster, group: str, offsets: Mapping[TopicPartition, 
     """Commit offsets with their metadata. KlogError of any kind where the coordinator does not take them:
     UnknownMemberId or IllegalGeneration where the group has members.
     """
-    topics = [
-        {
-            "name": topic,
-            "partitions": [
-                {
-                    "partition_index": number,
-                    "committed_offset": offset,
-                    "committed_leader_epoch": -1,
-                    "committed_metadata": metadata,
-                }
-                for number, (offset, metadata) in some
-            ],
-        }
-        for topic, some in by_topic(offsets)
-    ]
+    topics = by_topic(
+        (name, {"committed_offset": offset, "committed_leader_epoch": -1, "committed_metadata": metadata})
+        for name, (offset, metadata) in offsets.items()
+    )
     member = {"group_id": group, "generation_id_or_member_epoch": -1, "member_id": "", "group_instance_id": None}
     answer = await to_coordinator(cluster, group, ApiKey.OFFSET_COMMIT, 7, 5, **member, topics=topics)
     for name, one in by_partition(answer.topics):
-        check_code(one.error_code, f"committing {name} for group {group}")
+        check(one, f"committing {name} for group {group}")

@@ -10,8 +10,8 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from klog.client import partition_requests
-from klog.client.blocking import error_in
-from klog.client.partition_requests import CONSUMER, by_partition, by_topic
+from klog.client.answers import error_in
+from klog.client.partition_requests import CONSUMER, by_partition, by_topic, ranges_by_partition
 from klog.client.positions import EARLIEST, LATEST
 from klog.errors import KlogError
 from klog.names import TopicPartition
@@ -58,31 +58,20 @@ async def count_messages(
         return dict.fromkeys(share)
     asked = {one: [bounds] for one, bounds in share.items()}
     answer = await channel.request(partition_requests.count_messages(asked))
-    return {
-        one: error_in(found, one)
-        or Counted(
-            int(found.from_offset),
-            int(found.to_offset),
-            int(found.messages) if found.messages >= 0 else None,
-            int(found.bytes),
-        )
-        for one, found in by_partition(answer.topics, "ranges")
-    }
+    return {one: error_in(found, one) or _counted(found) for one, found in by_partition(answer.topics, "ranges")}
 
 
-class Unread(NamedTuple):
-    """The size between an offset and a partition's end; ``messages`` is None while the broker is still counting."""
-
-    messages: int | None
-    bytes: int
+def _counted(found: Any) -> Counted:
+    messages = int(found.messages) if found.messages >= 0 else None
+    return Counted(int(found.from_offset), int(found.to_offset), messages, int(found.bytes))
 
 
 class Measured(NamedTuple):
-    """A partition's first offset and its end at one moment, and the unread size from each offset in the question."""
+    """A partition's first offset and its end at one moment, and what is unread from each offset in the question."""
 
     start: int
     end: int
-    unread: Mapping[int, Unread]
+    unread: Mapping[int, Counted]
 
 
 async def measure(
@@ -97,10 +86,7 @@ async def measure(
     asked = {one: list(offsets) for one, offsets in share.items()}
     ranges = {one: [(first, LATEST) for first in (EARLIEST, *offsets)] for one, offsets in asked.items()}
     answer = await channel.request(partition_requests.count_messages(ranges))
-    answers: dict[TopicPartition, list[Any]] = {}
-    for one, found in by_partition(answer.topics, "ranges"):
-        answers.setdefault(one, []).append(found)
-    return {one: _measured(one, asked[one], found) for one, found in answers.items()}
+    return {one: _measured(one, asked[one], found) for one, found in ranges_by_partition(answer.topics).items()}
 
 
 def _measured(one: TopicPartition, asked: Sequence[int], answers: Sequence[Any]) -> Measured | KlogError:
@@ -108,10 +94,7 @@ def _measured(one: TopicPartition, asked: Sequence[int], answers: Sequence[Any])
     if failed is not None:
         return failed
     whole, *rest = answers
-    unread = {
-        offset: Unread(int(found.messages) if found.messages >= 0 else None, int(found.bytes))
-        for offset, found in zip(asked, rest, strict=True)
-    }
+    unread = dict(zip(asked, map(_counted, rest), strict=True))
     return Measured(int(whole.from_offset), int(whole.to_offset), unread)
 
 
@@ -126,10 +109,7 @@ async def message_times(
         codec.request(
             ApiKey.MESSAGE_TIMES,
             0,
-            topics=[
-                {"name": topic, "partitions": [{"partition_index": p, "offsets": offsets} for p, offsets in partitions]}
-                for topic, partitions in by_topic(asked)
-            ],
+            topics=by_topic((one, {"offsets": offsets}) for one, offsets in asked.items()),
         )
     )
     return {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from klog.errors import BrokerNotAvailable
@@ -85,6 +85,16 @@ class Metadata(NamedTuple):
         topic = self.topics.get(name.topic)
         found = None if topic is None else topic.partitions.get(name.partition)
         return None if found is None else found.leader
+
+
+def metadata_fields(topics: Iterable[str] | None) -> dict[str, Any]:
+    """Of a Metadata request for these topics, or all, which makes none."""
+    return {
+        "topics": None if topics is None else [{"name": name, "topic_id": None} for name in topics],
+        "allow_auto_topic_creation": False,
+        "include_cluster_authorized_operations": False,
+        "include_topic_authorized_operations": False,
+    }
 
 
 def metadata_of(answer: Any) -> Metadata:

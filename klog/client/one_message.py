@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping
 
 from klog.client import partition_requests
-from klog.client.blocking import error_of
+from klog.client.answers import error_in
 from klog.errors import KlogError
 from klog.names import TopicPartition
 from klog.net.channel import Channel
@@ -38,14 +38,14 @@ async def _one(channel: Channel, partition: TopicPartition, offset: int) -> Reco
     asked = partition_requests.fetch(channel, {partition: offset}, max_wait_ms=0, min_bytes=0, max_bytes=1)
     answer = await channel.request(asked)
     found = answer.responses[0].partitions[0]
-    wire = int(found.error_code)
-    if wire:
-        return error_of(wire, f"{partition} at offset {offset}: {found.error_code.name}")
+    error = error_in(found, f"{partition} at offset {offset}")
+    if error is not None:
+        return error
     records = found.records or b""
     try:
         for position, header in walk(records):
             if header.last_offset >= offset and not header.is_control:
                 return next((record for record in each_record(records, position) if record.offset >= offset), None)
-    except KlogError as error:
-        return error
+    except KlogError as damage:
+        return damage
     return None

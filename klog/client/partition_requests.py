@@ -7,9 +7,10 @@ newest version that the broker and klog share.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 from klog.names import TopicPartition
+from klog.net.conversation import Conversation
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
 
@@ -18,23 +19,20 @@ REPLICA = -2
 """In place of a follower's id: an ordinary consumer, or one that reads this broker's replica, leader or not (Kafka's
 debugging consumer)."""
 
-Q = TypeVar("Q")
 
-
-class Versions(Protocol):
-    """A connection that knows which versions its broker serves."""
-
-    def version_for(self, key: int, highest: int, lowest: int = 0) -> int:
-        """The highest version that both sides speak. Raises UnsupportedVersion if they share none."""
-        ...
-
-
-def by_topic(wanted: Mapping[TopicPartition, Q]) -> list[tuple[str, list[tuple[int, Q]]]]:
-    """Partitions as requests list them: by topic, each with its partitions' numbers and their fields."""
-    topics: dict[str, list[tuple[int, Q]]] = {}
-    for one, question in wanted.items():
-        topics.setdefault(one.topic, []).append((one.partition, question))
-    return list(topics.items())
+def by_topic(
+    asked: Iterable[tuple[TopicPartition, Mapping[str, Any]]],
+    *,
+    topic: str = "name",
+    inner: str = "partitions",
+    number: str = "partition_index",
+) -> list[dict[str, Any]]:
+    """Partitions, and what is asked of each, as requests list them: by topic. The names of the fields for a topic, for
+    its partitions and for their numbers are those of most requests."""
+    topics: dict[str, list[dict[str, Any]]] = {}
+    for one, fields in asked:
+        topics.setdefault(one.topic, []).append({number: one.partition, **fields})
+    return [{topic: name, inner: partitions} for name, partitions in topics.items()]
 
 
 def by_partition(topics: Iterable[Any], inner: str = "partitions") -> Iterator[tuple[TopicPartition, Any]]:
@@ -44,8 +42,16 @@ def by_partition(topics: Iterable[Any], inner: str = "partitions") -> Iterator[t
             yield TopicPartition(str(topic.name), int(one.partition_index)), one
 
 
+def ranges_by_partition(topics: Iterable[Any]) -> dict[TopicPartition, list[Any]]:
+    """The answers to `count_messages` by their partitions, each partition's in the order of its ranges."""
+    found: dict[TopicPartition, list[Any]] = {}
+    for name, one in by_partition(topics, "ranges"):
+        found.setdefault(name, []).append(one)
+    return found
+
+
 def fetch(
-    channel: Versions,
+    channel: Conversation,
     offsets: Mapping[TopicPartition, int],
     *,
     max_wait_ms: int,
@@ -64,31 +70,23 @@ def fetch(
         min_bytes=min_bytes,
         max_bytes=max_bytes,
         isolation_level=0,
-        topics=[
-            {
-                "topic": topic,
-                "partitions": [
-                    {"partition": number, "fetch_offset": offset, "partition_max_bytes": most}
-                    for number, offset in partitions
-                ],
-            }
-            for topic, partitions in by_topic(offsets)
-        ],
+        topics=by_topic(
+            ((one, {"fetch_offset": offset, "partition_max_bytes": most}) for one, offset in offsets.items()),
+            topic="topic",
+            number="partition",
+        ),
         forgotten_topics_data=[],
     )
 
 
-def list_offsets(channel: Versions, times_ms: Mapping[TopicPartition, int], *, replica_id: int = CONSUMER) -> Any:
+def list_offsets(channel: Conversation, times_ms: Mapping[TopicPartition, int], *, replica_id: int = CONSUMER) -> Any:
     """Ask for the first offset at or after a time in ms, or for EARLIEST or LATEST."""
     return codec.request(
         ApiKey.LIST_OFFSETS,
         channel.version_for(ApiKey.LIST_OFFSETS, 7, 1),
         replica_id=replica_id,
         isolation_level=0,
-        topics=[
-            {"name": topic, "partitions": [{"partition_index": n, "timestamp": time_ms} for n, time_ms in partitions]}
-            for topic, partitions in by_topic(times_ms)
-        ],
+        topics=by_topic((one, {"timestamp": time_ms}) for one, time_ms in times_ms.items()),
     )
 
 
@@ -97,17 +95,10 @@ def count_messages(ranges: Mapping[TopicPartition, Iterable[tuple[int, int]]]) -
     return codec.request(
         ApiKey.COUNT_MESSAGES,
         0,
-        topics=[
-            {
-                "name": topic,
-                "ranges": [
-                    {"partition_index": number, "from_offset": first, "to_offset": end}
-                    for number, asked in partitions
-                    for first, end in asked
-                ],
-            }
-            for topic, partitions in by_topic(ranges)
-        ],
+        topics=by_topic(
+            ((one, {"from_offset": first, "to_offset": end}) for one, asked in ranges.items() for first, end in asked),
+            inner="ranges",
+        ),
     )
 
 
@@ -116,13 +107,5 @@ def find_message(wanted: Mapping[TopicPartition, tuple[int, int]]) -> Any:
     return codec.request(
         ApiKey.FIND_MESSAGE,
         0,
-        topics=[
-            {
-                "name": topic,
-                "partitions": [
-                    {"partition_index": number, "from_offset": offset, "n": n} for number, (offset, n) in partitions
-                ],
-            }
-            for topic, partitions in by_topic(wanted)
-        ],
+        topics=by_topic((one, {"from_offset": offset, "n": n}) for one, (offset, n) in wanted.items()),
     )

@@ -26,7 +26,6 @@ from types import TracebackType
 from typing import Any, Literal
 
 from confluent_kafka import KafkaException
-from confluent_kafka import Producer as _RdKafka
 
 from klog.client.audit import Auditor, with_stamp
 from klog.client.audit_publisher import AuditPublisher
@@ -35,9 +34,9 @@ from klog.client.headers import check_header_name
 from klog.client.message import Headers, Message
 from klog.client.partition_choice import PartitionChoice, Partitioner
 from klog.client.producer_settings import AuditSettings, read_settings
-from klog.client.send_errors import error_from, may_be_in_the_log, refused_settings, untaken
+from klog.client.send_errors import error_from, may_be_in_the_log, open_producer, untaken
 from klog.client.sending import Callback, Sending, SendingOne, SendingSet
-from klog.client.servers import librdkafka_servers, silent_logger
+from klog.client.servers import librdkafka_servers
 from klog.client.zookeeper_access import without_access
 from klog.clock import SYSTEM_CLOCK, Clock
 from klog.coordination.zookeeper_access import ZooKeeperServers
@@ -109,7 +108,7 @@ class Producer:
             raise InvalidConfig("a producer needs bootstrap_servers='host:port,...' or zookeeper='host:port/chroot'")
         rdkafka.update(librdkafka_servers(rdkafka["bootstrap.servers"]))
         self._auditor = None if self._settings.audit is None else Auditor(self._settings.audit, clock)
-        self._rdkafka = _open({**rdkafka, "logger": silent_logger()})
+        self._rdkafka = open_producer(rdkafka)
         self._choice = PartitionChoice(
             self._rdkafka,
             None if isinstance(partitioner, str) else partitioner,
@@ -306,14 +305,6 @@ def _parts(message: Message, key: bytes | None) -> _Parts:
     for name, _ in headers:
         check_header_name(name)
     return value, key if its_key is None else its_key, headers, timestamp
-
-
-def _open(settings: dict[str, Any]) -> Any:
-    """confluent-kafka's producer; InvalidConfig that names every setting it does not know, or the value it refuses."""
-    try:
-        return _RdKafka(settings)
-    except (KafkaException, TypeError):
-        raise refused_settings(settings) from None
 
 
 def _settle_audited(auditor: Auditor, window: Any, topic: str, delivered: _Delivered, error: Any, answer: Any) -> None:

@@ -51,6 +51,13 @@ ALIASES: Final[Mapping[str, str]] = {
 LIBRDKAFKA: Final[Mapping[str, str]] = {"metadata.max.age.ms": "topic.metadata.refresh.interval.ms"}
 """Settings for which librdkafka has 0.8's name and not today's."""
 
+
+def librdkafka_name(name: str) -> str:
+    """What librdkafka calls a setting of a producer."""
+    today = ALIASES.get(name, name)
+    return LIBRDKAFKA.get(today, today)
+
+
 NO_USE: Final[Mapping[str, str]] = {
     "serializer.class": "values are bytes; serialize before you send",
     "key.serializer.class": "keys are bytes; serialize before you send",
@@ -65,7 +72,11 @@ NO_USE: Final[Mapping[str, str]] = {
 """Settings that klog refuses, and the alternative."""
 
 _CODECS: Final = {"0": "none", "1": "gzip", "2": "snappy", "3": "lz4", "4": "zstd"}
-"""0.8 took the number of a codec as well as its name."""
+
+
+def codec_name(codec: str) -> str:
+    """0.8 took the number of a codec as well as its name."""
+    return _CODECS.get(codec, codec)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,8 +147,7 @@ def read_settings(
             1, _number(rdkafka.pop("buffer.memory"), "buffer.memory", 0) // 1024
         )
     bound_messages(rdkafka)
-    codec = str(rdkafka.get("compression.type") or "none")
-    rdkafka["compression.type"] = _CODECS.get(codec, codec)
+    rdkafka["compression.type"] = codec_name(str(rdkafka.get("compression.type") or "none"))
     acks = rdkafka["acks"] = str(rdkafka["acks"])
     if acks not in ("all", "-1", "0", "1"):  # 0.8 waited for so many replicas; each message would be refused
         raise InvalidConfig(f"acks={acks}: must be all, which is -1, or 1 or 0")

@@ -13,10 +13,11 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from klog.client import partition_requests
-from klog.client.blocking import BlockingChannel, error_in, error_of
+from klog.client.answers import error_in, error_of
+from klog.client.blocking import BlockingChannel
 from klog.client.bootstrap import parse_bootstrap
-from klog.client.metadata import TopicNode, metadata_of
-from klog.client.partition_requests import by_partition
+from klog.client.metadata import TopicNode, metadata_fields, metadata_of
+from klog.client.partition_requests import by_partition, ranges_by_partition
 from klog.client.positions import EARLIEST, LATEST
 from klog.client.servers import security_of
 from klog.clock import SYSTEM_CLOCK, Clock
@@ -44,12 +45,6 @@ WAIT_MS = 500
 RETRY_PAUSE_S = 0.1
 """Between attempts while a leader is being elected or a broker's counts are being rebuilt."""
 
-_NO_EXTRAS = {
-    "allow_auto_topic_creation": False,
-    "include_cluster_authorized_operations": False,
-    "include_topic_authorized_operations": False,
-}
-
 _BATCH = struct.Struct(">qi11xi")
 """Of a batch's header: 0 base offset, 8 length of what follows, 23 last offset delta."""
 _BATCH_PREFIX_BYTES = 12
@@ -68,13 +63,6 @@ class Range(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition} [{self.from_offset}, {self.to_offset})"
-
-
-class FoundOffset(NamedTuple):
-    """``offset`` is -1 and ``timestamp_ms`` -1 if no record is as late as the requested time."""
-
-    offset: int
-    timestamp_ms: int
 
 
 class RawCluster:
@@ -171,7 +159,7 @@ class RawCluster:
         Never creates a topic.
         """
         wanted = None if topics is None else list(topics)
-        found = metadata_of(self._ask_any(lambda channel: self._metadata_request(channel, wanted)))
+        found = metadata_of(self._ask_any(ApiKey.METADATA, 12, 4, **metadata_fields(wanted)))
         for topic, wire in found.errors.items():
             is_new = wire == LeaderNotAvailable.wire and wanted is None
             if wire != UnknownTopicOrPartition.wire and not is_new:
@@ -183,23 +171,22 @@ class RawCluster:
                 self._leaders[TopicPartition(name, number)] = one.leader
         return dict(found.topics)
 
-    def _ask_any(self, request: Callable[[BlockingChannel], Any]) -> Any:
+    def _ask_any(self, key: ApiKey, highest: int, lowest: int = 0, **fields: Any) -> Any:
         """The answer of any connected broker, or of another one if that one has left."""
+
+        def ask() -> Any:
+            return self._any.request(codec.request(key, self._any.version_for(key, highest, lowest), **fields))
+
         try:
-            return self._any.request(request(self._any))
+            return ask()
         except (CannotConnect, TimedOut):
             self._any.close()
             self._any = self._connect_any()
-            return self._any.request(request(self._any))
+            return ask()
 
-    @staticmethod
-    def _metadata_request(channel: BlockingChannel, topics: list[str] | None) -> Any:
-        version = channel.version_for(ApiKey.METADATA, 12, 4)
-        names = None if topics is None else [{"name": name, "topic_id": None} for name in topics]
-        return codec.request(ApiKey.METADATA, version, topics=names, **_NO_EXTRAS)
-
-    def offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, FoundOffset]:
-        """For each partition the offset at its time in ms; EARLIEST and LATEST mean its start and its end."""
+    def offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """For each partition the offset at its time in ms, -1 if no record is that late; EARLIEST and LATEST mean its
+        start and its end."""
         return self._ask_leaders(wanted, _ask_offsets)
 
     def bounds(
@@ -207,8 +194,7 @@ class RawCluster:
     ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
         """Where each partition starts, and where it ends."""
         wanted = list(partitions)
-        starts, ends = (self.offsets(dict.fromkeys(wanted, which)) for which in (EARLIEST, LATEST))
-        return {one: starts[one].offset for one in wanted}, {one: ends[one].offset for one in wanted}
+        return self.offsets(dict.fromkeys(wanted, EARLIEST)), self.offsets(dict.fromkeys(wanted, LATEST))
 
     def counts(self, ranges: Iterable[Range], *, patience_s: float = 60.0) -> dict[Range, int | None]:
         """The number of messages in each range, by the leaders; None if a broker cannot count them (plain Kafka).
@@ -220,18 +206,11 @@ class RawCluster:
         deadline = self._clock.monotonic_s() + patience_s
         todo = list(dict.fromkeys(ranges))
         while todo:
-            rounds: list[dict[TopicPartition, Range]] = []
-            for one in todo:  # a partition once in each request: an answer is matched by its partition
-                key = TopicPartition(one.topic, one.partition)
-                for this in rounds:
-                    if key not in this:
-                        this[key] = one
-                        break
-                else:
-                    rounds.append({key: one})
-            for this in rounds:
-                answers = self._ask_leaders(this, _ask_counts)
-                found.update((this[key], count) for key, count in answers.items())
+            asked: dict[TopicPartition, list[Range]] = {}
+            for one in todo:
+                asked.setdefault(TopicPartition(one.topic, one.partition), []).append(one)
+            for partition, counts in self._ask_leaders(asked, _ask_counts).items():
+                found.update(zip(asked[partition], counts, strict=True))
             todo = [one for one, count in found.items() if count is not None and count < 0]
             if todo and self._clock.monotonic_s() > deadline:
                 raise TimedOut(
@@ -256,7 +235,7 @@ class RawCluster:
     def batch_start(self, partition: TopicPartition, offset: int) -> int | None:
         """The first offset of the batch that holds this offset; None if the broker cannot find it."""
         channel = self._to_leader(partition)
-        if not channel.serves(ApiKey.LOCATE_MESSAGE):
+        if ApiKey.LOCATE_MESSAGE not in channel.versions:
             return None
         answer = channel.request(
             codec.request(
@@ -291,13 +270,13 @@ class RawCluster:
         """The answer to a ReadSchemas, without an error; retries retriable errors until the time-out."""
         deadline = self._clock.monotonic_s() + self._timeout_s
         while True:
-            if not self._any.serves(ApiKey.READ_SCHEMAS):
+            if ApiKey.READ_SCHEMAS not in self._any.versions:
                 raise NoSuchThing(
                     f"{self._any.address} has no schema registry: it is not a klog broker, or an older one",
                     hint="use a klog broker: schema ids are looked up there",
                 )
             try:
-                found: Any = self._ask_any(lambda _: codec.request(ApiKey.READ_SCHEMAS, 0, **fields))
+                found: Any = self._ask_any(ApiKey.READ_SCHEMAS, 0, **fields)
                 refused = next((one for one in (found, *found.subjects) if one.error), None)
                 if refused is None:
                     return found
@@ -313,7 +292,7 @@ class RawCluster:
         wanted: Mapping[TopicPartition, Any],
         ask: Callable[[BlockingChannel, dict[TopicPartition, Any]], dict[TopicPartition, Any]],
     ) -> dict[TopicPartition, Any]:
-        """``ask`` each leader about its partitions; retries retriable errors until the time-out."""
+        """``ask`` each leader about its partitions; retries retriable errors until the time-out. In their order."""
         found: dict[TopicPartition, Any] = {}
         todo = dict(wanted)
         deadline = self._clock.monotonic_s() + self._timeout_s
@@ -349,7 +328,7 @@ class RawCluster:
                 if self._clock.monotonic_s() > deadline:
                     raise failure
                 self._clock.sleep(RETRY_PAUSE_S)
-        return found
+        return {partition: found[partition] for partition in wanted}
 
     # --- The bytes ---
 
@@ -413,7 +392,7 @@ class RawCluster:
         no further request. None as the offset: not one whole batch.
         """
         at, end, after = 0, len(records), None
-        addressed = channel.serves(ApiKey.COUNT_MESSAGES)
+        addressed = ApiKey.COUNT_MESSAGES in channel.versions
         while at + _HEADER_BYTES <= end:
             base_offset, length, last_offset_delta = _BATCH.unpack_from(records, at)
             size = length + _BATCH_PREFIX_BYTES
@@ -432,28 +411,31 @@ class RawCluster:
 
 def _ask_offsets(channel: BlockingChannel, wanted: dict[TopicPartition, int]) -> dict[TopicPartition, Any]:
     answer = channel.request(partition_requests.list_offsets(channel, wanted))
-    return {
-        name: error_in(one, name) or FoundOffset(one.offset, one.timestamp) for name, one in by_partition(answer.topics)
-    }
+    return {name: error_in(one, name) or int(one.offset) for name, one in by_partition(answer.topics)}
 
 
-def _ask_counts(channel: BlockingChannel, wanted: dict[TopicPartition, Range]) -> dict[TopicPartition, Any]:
-    if not channel.serves(ApiKey.COUNT_MESSAGES):
-        return dict.fromkeys(wanted)
-    found: dict[TopicPartition, Any] = {}
-    ranges = {partition: [(one.from_offset, one.to_offset)] for partition, one in wanted.items()}
-    for name, one in by_partition(channel.request(partition_requests.count_messages(ranges)).topics, "ranges"):
-        asked = wanted[name]
+def _ask_counts(channel: BlockingChannel, wanted: dict[TopicPartition, list[Range]]) -> dict[TopicPartition, Any]:
+    if ApiKey.COUNT_MESSAGES not in channel.versions:
+        return {partition: [None] * len(ranges) for partition, ranges in wanted.items()}
+    asked = {partition: [(one.from_offset, one.to_offset) for one in ranges] for partition, ranges in wanted.items()}
+    answer = channel.request(partition_requests.count_messages(asked))
+    return {name: _counts(wanted[name], answers) for name, answers in ranges_by_partition(answer.topics).items()}
+
+
+def _counts(ranges: list[Range], answers: list[Any]) -> list[int] | KlogError:
+    """The first error, if there is one."""
+    for asked, one in zip(ranges, answers, strict=True):
         error = error_in(one, asked)
-        if error is None and (one.from_offset, one.to_offset) != (asked.from_offset, asked.to_offset):
+        if error is not None:
+            return error
+        if (one.from_offset, one.to_offset) != (asked.from_offset, asked.to_offset):
             # The broker has counted only the part of the range that it still has: the range is no longer whole.
-            error = OffsetOutOfRange(f"{asked}: the log has only [{one.from_offset}, {one.to_offset}) of it")
-        found[name] = int(one.messages) if error is None else error
-    return found
+            return OffsetOutOfRange(f"{asked}: the log has only [{one.from_offset}, {one.to_offset}) of it")
+    return [int(one.messages) for one in answers]
 
 
 def _ask_nths(channel: BlockingChannel, wanted: dict[TopicPartition, Any]) -> dict[TopicPartition, Any]:
-    if not channel.serves(ApiKey.FIND_MESSAGE):
+    if ApiKey.FIND_MESSAGE not in channel.versions:
         return {one: offset + n for one, (offset, n) in wanted.items()}
     answer = channel.request(partition_requests.find_message(wanted))
     return {name: error_in(one, name) or int(one.offset) for name, one in by_partition(answer.topics)}

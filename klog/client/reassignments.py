@@ -10,10 +10,10 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from klog.client.blocking import error_of
+from klog.client.answers import check, error_in
 from klog.client.cluster import Cluster
 from klog.client.partition_requests import by_partition, by_topic
-from klog.errors import BrokerNotAvailable, CannotConnect, KlogError, NotController, Refused, TimedOut
+from klog.errors import BrokerNotAvailable, CannotConnect, KlogError, Refused, TimedOut
 from klog.names import TopicPartition
 from klog.protocol.apis import ApiKey
 from klog.protocol.reassignment import COPYING
@@ -49,16 +49,11 @@ async def alter_reassignments(
     Kafka."""
     if not wanted:
         return {}
-    topics = [
-        {"name": topic, "partitions": [{"partition_index": n, "replicas": ids} for n, ids in partitions]}
-        for topic, partitions in by_topic(wanted)
-    ]
+    topics = by_topic((name, {"replicas": replicas}) for name, replicas in wanted.items())
     if cluster.is_klog:
-        answer = await cluster.to_controller(
-            ApiKey.ALTER_REASSIGNMENTS, 0, refused=_is_refused, throttle=throttle, topics=topics
-        )
-        _check(answer, cluster)
-        return {TopicPartition(str(one.topic), int(one.partition_index)): _error(one) for one in answer.outcomes}
+        answer = await cluster.to_controller(ApiKey.ALTER_REASSIGNMENTS, 0, throttle=throttle, topics=topics)
+        check(answer)
+        return {TopicPartition(str(one.topic), int(one.partition_index)): error_in(one) for one in answer.outcomes}
     if throttle:
         raise Refused(
             "this is not a klog cluster: it sets throttles by settings of brokers and topics",
@@ -67,19 +62,18 @@ async def alter_reassignments(
     answer = await cluster.to_controller(
         ApiKey.ALTER_PARTITION_REASSIGNMENTS,
         0,
-        refused=_is_refused,
         timeout=int(cluster.timeout_s * 1000),
         topics=topics,
     )
-    _check(answer, cluster)
-    return {name: _error(one) for name, one in by_partition(answer.responses)}
+    check(answer)
+    return {name: error_in(one) for name, one in by_partition(answer.responses)}
 
 
 async def describe_reassignments(cluster: Cluster) -> list[Reassigning]:
     """Every reassignment in progress, in order."""
     if cluster.is_klog:
-        answer = await cluster.to_controller(ApiKey.DESCRIBE_REASSIGNMENTS, 0, refused=_is_refused)
-        _check(answer, cluster)
+        answer = await cluster.to_controller(ApiKey.DESCRIBE_REASSIGNMENTS, 0)
+        check(answer)
         return [
             Reassigning(
                 TopicPartition(str(one.topic), int(one.partition_index)),
@@ -96,11 +90,10 @@ async def describe_reassignments(cluster: Cluster) -> list[Reassigning]:
     answer = await cluster.to_controller(
         ApiKey.LIST_PARTITION_REASSIGNMENTS,
         0,
-        refused=_is_refused,
         timeout=int(cluster.timeout_s * 1000),
         topics=None,
     )
-    _check(answer, cluster)
+    check(answer)
     metadata = await cluster.metadata([str(topic.name) for topic in answer.topics], fresh=True)
     found = []
     for name, one in by_partition(answer.topics):
@@ -118,22 +111,17 @@ async def elect_leaders(
 ) -> dict[TopicPartition, KlogError | None]:
     """Elect preferred (or unclean) leaders of these partitions, or of all that need it. Returns partition -> error or
     None."""
-    asked = None
-    if names is not None:
-        topics = by_topic(dict.fromkeys(names))
-        asked = [{"topic": topic, "partitions": [n for n, _ in numbers]} for topic, numbers in topics]
     answer = await cluster.to_controller(
         ApiKey.ELECT_LEADERS,
         2,
         1,
-        refused=_is_refused,
         election_type=1 if unclean else 0,
-        topic_partitions=asked,
+        topic_partitions=None if names is None else _numbers(names),
         timeout=int(cluster.timeout_s * 1000),
     )
-    _check(answer, cluster)
+    check(answer)
     return {
-        TopicPartition(str(topic.topic), int(one.partition_id)): _error(one)
+        TopicPartition(str(topic.topic), int(one.partition_id)): error_in(one)
         for topic in answer.replica_election_results
         for one in topic.partition_result
     }
@@ -147,9 +135,9 @@ async def elect_replicas(
         {"topic": name.topic, "partition_index": name.partition, "broker_id": broker_id}
         for name, broker_id in wanted.items()
     ]
-    answer = await cluster.to_controller(ApiKey.ELECT_REPLICAS, 0, refused=_is_refused, replicas=replicas)
-    _check(answer, cluster)
-    return {TopicPartition(str(one.topic), int(one.partition_index)): _error(one) for one in answer.outcomes}
+    answer = await cluster.to_controller(ApiKey.ELECT_REPLICAS, 0, replicas=replicas)
+    check(answer)
+    return {TopicPartition(str(one.topic), int(one.partition_index)): error_in(one) for one in answer.outcomes}
 
 
 async def replica_bytes(
@@ -157,9 +145,7 @@ async def replica_bytes(
 ) -> dict[int, dict[TopicPartition, int]]:
     """Broker id -> the bytes of its replicas of these partitions; brokers that do not answer are left out."""
     wanted = list(dict.fromkeys(broker_ids))
-    topics = [
-        {"topic": topic, "partitions": [n for n, _ in numbers]} for topic, numbers in by_topic(dict.fromkeys(names))
-    ]
+    topics = _numbers(names)
     found = await asyncio.gather(*(_bytes_of(cluster, one, topics) for one in wanted))
     return {one: sizes for one, sizes in zip(wanted, found, strict=True) if sizes is not None}
 
@@ -172,17 +158,9 @@ async def _bytes_of(cluster: Cluster, broker_id: int, topics: list[dict[str, Any
     return {name: int(one.partition_size) for folder in answer.results for name, one in by_partition(folder.topics)}
 
 
-def _is_refused(answer: Any) -> bool:
-    return int(answer.error_code) == NotController.wire
-
-
-def _check(answer: Any, cluster: Cluster) -> None:
-    """Raise the error of the answer as a whole."""
-    wire = int(answer.error_code)
-    if wire:
-        raise error_of(wire, getattr(answer, "error_message", None) or answer.error_code.name)
-
-
-def _error(found: Any) -> KlogError | None:
-    wire = int(found.error_code)
-    return error_of(wire, found.error_message or found.error_code.name) if wire else None
+def _numbers(names: Iterable[TopicPartition]) -> list[dict[str, Any]]:
+    """Partitions by topic, in a request that says nothing else of them."""
+    topics: dict[str, list[int]] = {}
+    for one in dict.fromkeys(names):
+        topics.setdefault(one.topic, []).append(one.partition)
+    return [{"topic": topic, "partitions": numbers} for topic, numbers in topics.items()]

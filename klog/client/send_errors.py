@@ -8,7 +8,8 @@ from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from klog.client.blocking import error_of
+from klog.client.answers import error_of
+from klog.client.servers import silent_logger
 from klog.errors import (
     BufferFull,
     CannotConnect,
@@ -122,8 +123,17 @@ def settings_refused(make: Callable[[dict[str, Any]], object], settings: Mapping
         del left[match[1]]
 
 
-def refused_settings(settings: Mapping[str, Any]) -> InvalidConfig:
-    """The error of a producer's settings that librdkafka refuses."""
+def open_producer(settings: Mapping[str, Any]) -> Any:
+    """confluent-kafka's producer, which logs nothing; InvalidConfig that names every setting it does not know, or the
+    value it refuses."""
+    silent = {**settings, "logger": silent_logger()}
+    try:
+        return Producer(silent)
+    except (KafkaException, TypeError):
+        raise _refused(silent) from None
+
+
+def _refused(settings: Mapping[str, Any]) -> InvalidConfig:
     unknown, said = settings_refused(Producer, settings)
     if unknown:
         named = ", ".join(sorted(unknown))

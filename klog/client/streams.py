@@ -28,7 +28,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError
 from confluent_kafka import TopicPartition as Assigned
 
-from klog.client.blocking import error_of
+from klog.client.answers import error_of
 from klog.client.message import Message
 from klog.client.servers import silent_logger
 from klog.clock import SYSTEM_CLOCK, Clock

@@ -239,15 +239,6 @@ class OffsetWriter:
         self._topic_versions.clear()
 
 
-def delete(zookeeper: ZooKeeper, group: str, gone: Iterable[TopicPartition], fence: Sequence[Operation] = ()) -> None:
-    """Remove a group's committed offsets in these partitions, in one fenced multi; empty folders stay.
-
-    If another client deletes a node at the same moment, the multi fails with NoNode: read again and decide.
-    """
-    doomed = ends(zookeeper, group, gone)
-    zookeeper.commit([*fence, *doomed], doomed)
-
-
 def ends(zookeeper: ZooKeeper, group: str, gone: Iterable[TopicPartition]) -> list[Delete]:
     """The operations that remove a group's committed offsets in these partitions, as far as they exist now."""
     where = [path for partition in gone for path in nodes_of(group, partition)]

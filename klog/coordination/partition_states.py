@@ -48,17 +48,12 @@ class PartitionState:
         return (broker_id, incarnation) in zip(self.isr, self.incarnations, strict=False)
 
 
-def read(zookeeper: ZooKeeper, partition: TopicPartition) -> PartitionState | None:
-    """The state; None if the partition never had a leader."""
-    return read_many(zookeeper, [partition])[partition]
-
-
 def read_many(
     zookeeper: ZooKeeper,
     partitions: Iterable[TopicPartition],
     damage: dict[TopicPartition, str] | None = None,
 ) -> dict[TopicPartition, PartitionState | None]:
-    """All states in one round: requests are pipelined. Raises ZooKeeperError for invalid data.
+    """All states in one round; None for a partition that never had a leader. Raises ZooKeeperError for invalid data.
 
     With `damage`, such a partition is missing, and its error is noted there.
     """
@@ -114,13 +109,6 @@ def write_many(
     assert all(state.version >= 0 for state in states.values()), "a state that was not read cannot be replaced"
     zookeeper.commit_each(groups, fence)
     return {partition: replace(state, version=state.version + 1) for partition, state in states.items()}
-
-
-def write(
-    zookeeper: ZooKeeper, partition: TopicPartition, state: PartitionState, fence: Sequence[Check] = ()
-) -> PartitionState:
-    """As `write_many`, for one partition."""
-    return write_many(zookeeper, {partition: state}, fence)[partition]
 
 
 def _missing_folders(zookeeper: ZooKeeper, partitions: Iterable[TopicPartition]) -> set[str]:

@@ -121,19 +121,9 @@ def user_config(name: str) -> str:
     return f"{USER_CONFIGS}/{node_of(name)}"
 
 
-def client_config(client: str) -> str:
-    """A client id's quotas; `DEFAULT` is the default one."""
-    return f"{CLIENT_CONFIGS}/{node_of(client)}"
-
-
-def ip_config(ip: str) -> str:
-    """An address's quota; `DEFAULT` is the default one."""
-    return f"{IP_CONFIGS}/{node_of(ip)}"
-
-
-def user_client_config(user: str, client: str) -> str:
-    """The quotas of a user's client id; `DEFAULT` is the default one."""
-    return f"{USER_CONFIGS}/{node_of(user)}/clients/{node_of(client)}"
+def entity_config(entity_path: str) -> str:
+    """The quotas of an entity, by its path as notices have it: ``users/alice/clients/app``."""
+    return f"/config/{entity_path}"
 
 
 def topic_epoch(name: str) -> str:

@@ -42,14 +42,7 @@ class QuotasRead:
 
 def path_of(entity: Entity) -> str:
     """The node of an entity's quotas."""
-    if entity.ip is not None:
-        return paths.ip_config(entity.ip)
-    if entity.user is None:
-        assert entity.client is not None
-        return paths.client_config(entity.client)
-    if entity.client is None:
-        return paths.user_config(entity.user)
-    return paths.user_client_config(entity.user, entity.client)
+    return paths.entity_config(entity.path)
 
 
 # --- Reading ----------------------------------------------------------------------------------------------------------

@@ -63,7 +63,7 @@ class _Log:
                 return dict.fromkeys(self.partitions, position.value)
             case Anchor.TIME:
                 times = self._cluster.offsets(dict.fromkeys(self.partitions, position.value))
-                return {one: None if at.offset < 0 else at.offset for one, at in times.items()}
+                return {one: None if at < 0 else at for one, at in times.items()}
             case Anchor.FORWARD:
                 return {**self._cluster.nths({one: (self.earliest[one], position.value) for one in self.partitions})}
             case Anchor.BACK if position.value == 0:

@@ -61,7 +61,7 @@ def waiting_bytes(bootstrap: str, root: str | Store) -> int:
             latest = cluster.offsets(dict.fromkeys(exported, LATEST))
     except KlogError:
         return 0
-    return sum(latest[one].offset - offset for one, offset in exported.items())
+    return sum(latest[one] - offset for one, offset in exported.items())
 
 
 def _exported(cluster: RawCluster, place: ExportRoot, known: ExportIdentity) -> dict[TopicPartition, int]:

@@ -512,7 +512,7 @@ class Connection:
         if self._write_scheduled or self._handling or self.closed or self._replies[0] is not reply:
             return
         self._write_scheduled = True
-        if not self._shared.is_ready(self):
+        if not self._shared.is_ready(self.send_ready):
             self._loop.call_soon(self.send_ready)
 
     async def taken(self) -> None:

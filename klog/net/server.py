@@ -218,31 +218,23 @@ class Server:
             self._loop.call_soon(self._welcome)
 
     def _connection(self, sock: socket.socket, peer: str, setup: ConnectionSetup) -> Connection:
-        made: Connection
-        if setup.context is None:
-            made = Connection(
-                self._loop,
-                sock,
-                peer,
-                shared=self.shared,
-                limits=self._limits,
-                on_frame=self._on_frame,
-                on_sent=self._sent,
-                on_closed=self._closed,
-            )
-        else:
+        kind: Callable[..., Connection] = Connection
+        wire: socket.socket | TlsSocket = sock
+        if setup.context is not None:
             sock.setblocking(False)
-            made = over_tls = TlsConnection(
-                self._loop,
-                TlsSocket(sock, setup.context()),
-                peer,
-                shared=self.shared,
-                limits=self._limits,
-                on_frame=self._on_frame,
-                on_sent=self._sent,
-                on_closed=self._closed,
-            )
-            over_tls.on_shaken = setup.on_shaken
+            kind, wire = TlsConnection, TlsSocket(sock, setup.context())
+        made = kind(
+            self._loop,
+            wire,
+            peer,
+            shared=self.shared,
+            limits=self._limits,
+            on_frame=self._on_frame,
+            on_sent=self._sent,
+            on_closed=self._closed,
+        )
+        if isinstance(made, TlsConnection):
+            made.on_shaken = setup.on_shaken
         made.listener = setup.listener
         if setup.on_connected is not None:
             setup.on_connected(made)

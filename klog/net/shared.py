@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from klog.net.memory_pool import MemoryPool
 from klog.net.rejected_peers import RejectedPeers
@@ -15,12 +15,6 @@ SCRATCH_BYTES: Final = 1024 * 1024
 SPARE_BYTES_MIN: Final = 64 * 1024
 SPARE_BYTES_MAX: Final = 4 * 1024 * 1024
 SPARES_MAX: Final = 4
-
-
-class Sender(Protocol):
-    """A connection, as this module sees it."""
-
-    def send_ready(self) -> None: ...
 
 
 class SocketLimits(NamedTuple):
@@ -48,7 +42,7 @@ class Shared:
         """Called when the requests of one receive have been handled."""
         self._spare: list[memoryview] = []
         self._together = False
-        self._ready: list[Sender] = []
+        self._ready: list[Callable[[], None]] = []
 
     def take(self, frame_bytes: int, size: int) -> memoryview:
         """A buffer for an unfinished frame: a spare one of ``frame_bytes``, or a new one of ``size`` bytes."""
@@ -77,11 +71,11 @@ class Shared:
         finally:
             self._together = False
             ready, self._ready = self._ready, []
-            for connection in ready:
-                connection.send_ready()
+            for send in ready:
+                send()
 
-    def is_ready(self, connection: Sender) -> bool:
-        """Note a connection for the end of `together`; False outside of it."""
+    def is_ready(self, send: Callable[[], None]) -> bool:
+        """Note how a connection sends, for the end of `together`; False outside of it."""
         if self._together:
-            self._ready.append(connection)
+            self._ready.append(send)
         return self._together

@@ -220,5 +220,5 @@ def _at(cluster: RawCluster, bound: Bound, ends: Ends) -> dict[TopicPartition, i
     if not bound.by_time:
         return {**found, **others}
     for one, at in cluster.offsets(others).items():
-        found[one] = None if at.offset < 0 else at.offset
+        found[one] = None if at < 0 else at
     return found

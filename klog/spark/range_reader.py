@@ -90,7 +90,7 @@ def _read_range(
         if options.fail_on_data_loss:
             raise
         one = TopicPartition(wanted.topic, wanted.partition)
-        start = cluster.offsets({one: EARLIEST})[one].offset
+        start = cluster.offsets({one: EARLIEST})[one]
         if wanted.from_offset < start < wanted.to_offset:  # the rest of it, whose count is unknown
             yield from _read_range(cluster, options, wanted._replace(from_offset=start), None)
         return

@@ -21,7 +21,7 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from klog.client.send_errors import refused_settings, undelivered, untaken
+from klog.client.send_errors import open_producer, undelivered, untaken
 from klog.errors import KlogError, SendFailed, UsageError
 from klog.names import TopicPartition
 from klog.spark.short_errors import short_errors
@@ -50,7 +50,7 @@ class _Sending:
     """Of any query: `write` in the tasks, the rest beside the driver."""
 
     def __init__(self, options: SinkOptions) -> None:
-        _open(options)
+        open_producer(options.producer)  # InvalidConfig before any row
         self.options = options
         self.versions = Versions.here()
 
@@ -113,7 +113,7 @@ def send(options: SinkOptions, batches: Iterator[pa.RecordBatch]) -> SentMessage
     """
     from confluent_kafka import KafkaException
 
-    producer = _open(options)
+    producer = open_producer(options.producer)
     acknowledged: dict[tuple[str, int], int] = {}
     refused: list[KlogError] = []
 
@@ -184,20 +184,3 @@ def _rows(options: SinkOptions, batch: pa.RecordBatch) -> Iterator[tuple[Any, ..
         [one and [(each["key"], each["value"]) for each in one] for one in headers] if headers else [None] * rows,
         strict=True,
     )
-
-
-def _open(options: SinkOptions) -> Any:
-    """A producer; InvalidConfig for settings that librdkafka refuses (also beside the driver, before any row)."""
-    from confluent_kafka import KafkaException, Producer
-
-    try:
-        return Producer({**options.producer, "logger": _quiet()})
-    except (KafkaException, TypeError):
-        raise refused_settings(options.producer) from None
-
-
-def _quiet() -> logging.Logger:
-    """librdkafka's own messages would fill Spark's logs with errors that it retries by itself."""
-    logger = logging.getLogger("klog.spark.librdkafka")
-    logger.setLevel(logging.CRITICAL)
-    return logger

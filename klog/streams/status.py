@@ -122,8 +122,8 @@ def lag(cluster: RawCluster, progress: Progress) -> int | None:
         names = [TopicPartition(topic, number) for number in there[topic].partitions]
         for one, end in cluster.offsets(dict.fromkeys(names, LATEST)).items():
             begin = partitions.get(str(one.partition), 0)
-            if begin < end.offset:
-                waiting.append(Range(topic, one.partition, begin, end.offset))
+            if begin < end:
+                waiting.append(Range(topic, one.partition, begin, end))
     try:
         counts = cluster.counts(waiting)
     except OffsetOutOfRange:

@@ -20,8 +20,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
-from klog.admin.answers import check
 from klog.admin.group_lag import of_groups
+from klog.client.answers import check
 from klog.errors import KlogError, MalformedRequest, Refused
 from klog.names import TopicPartition
 from klog.protocol import codec

@@ -13,7 +13,7 @@ from itertools import islice
 from typing import IO, TYPE_CHECKING, BinaryIO, Final, Literal
 
 from klog.admin.quarantine import check_no_doubles
-from klog.client.blocking import check_code
+from klog.client.answers import check
 from klog.errors import KlogError
 from klog.names import counted
 from klog.protocol.apis import ApiKey
@@ -123,7 +123,7 @@ async def _spooled(cluster: Cluster, row: LostRow, spool: IO[bytes]) -> _Stretch
             position=position,
             max_bytes=READ_BYTES,
         )
-        check_code(answer.error_code, f"broker {row.broker}: {row.topic}-{row.partition}/{row.file}")
+        check(answer, f"broker {row.broker}: {row.topic}-{row.partition}/{row.file}")
         if not answer.data:
             assert row.from_ is not None
             return _Stretch(spool, position, row.from_)

@@ -15,7 +15,8 @@ from confluent_kafka import OFFSET_BEGINNING, TIMESTAMP_CREATE_TIME, TIMESTAMP_N
 from confluent_kafka import TopicPartition as Assigned
 
 from klog.client import partition_requests
-from klog.client.blocking import BlockingChannel, error_of
+from klog.client.answers import error_of
+from klog.client.blocking import BlockingChannel
 from klog.client.metadata import BrokerNode
 from klog.client.partition_requests import REPLICA
 from klog.client.positions import EARLIEST, LATEST

@@ -18,9 +18,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from klog.admin.answers import check
-from klog.client.blocking import error_of
-from klog.client.partition_requests import by_topic
+from klog.client.answers import check, error_in
+from klog.client.partition_requests import by_partition, by_topic
 from klog.errors import CannotConnect, KlogError, Refused
 from klog.metrics import Count
 from klog.names import TopicPartition, regular_expression
@@ -307,6 +306,7 @@ class Verification:
         found: dict[tuple[int, TopicPartition], Any] = {}
 
         async def ask_broker(broker: int, share: list[tuple[TopicPartition, Replica]]) -> None:
+            replicas = dict(share)
             asked = {
                 name: {
                     "probe_address": (probes or {}).get(name, -1),
@@ -315,13 +315,9 @@ class Verification:
                         for piece in wanted[name]
                     ],
                 }
-                for name, replica in share
+                for name, replica in replicas.items()
             }
-            topics = [
-                {"name": topic, "partitions": [{"partition_index": number, **fields} for number, fields in partitions]}
-                for topic, partitions in by_topic(asked)
-            ]
-            replicas = dict(share)
+            topics = by_topic(asked.items())
             try:
                 answer = await self._cluster.to_broker(broker, ApiKey.CHECKSUM_RANGES, 0, topics=topics)
                 check(answer, f"broker {broker} refuses to compute checksums")
@@ -329,14 +325,12 @@ class Verification:
                 for replica in replicas.values():
                     replica.error = error
                 return
-            for topic in answer.topics:
-                for said in topic.partitions:
-                    name = TopicPartition(str(topic.name), int(said.partition_index))
-                    wire = int(said.error_code)
-                    if wire:
-                        replicas[name].error = error_of(wire, f"broker {broker}: {name}: {said.error_code.name}")
-                    else:
-                        found[broker, name] = said
+            for name, said in by_partition(answer.topics):
+                failed = error_in(said, f"broker {broker}: {name}")
+                if failed is None:
+                    found[broker, name] = said
+                else:
+                    replicas[name].error = failed
 
         await asyncio.gather(*(ask_broker(broker, share) for broker, share in shares.items()))
         return found

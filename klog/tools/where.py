@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from klog.client import resolve
-from klog.client.blocking import error_of
+from klog.client.answers import error_in
 from klog.errors import KlogError, OffsetOutOfRange, Refused
 from klog.names import TopicPartition
 from klog.protocol import codec
@@ -87,9 +87,9 @@ async def _locate(channel: Channel, share: Mapping[TopicPartition, int]) -> dict
         found = await channel.request(
             codec.request(ApiKey.LOCATE_MESSAGE, 0, topic=one.topic, partition_index=one.partition, offset=offset)
         )
-        wire = int(found.error_code)
-        if wire:
-            places[one] = error_of(wire, f"offset {offset} of {one}: {found.error_code.name}")
+        error = error_in(found, f"offset {offset} of {one}")
+        if error is not None:
+            places[one] = error
             continue
         position, length = int(found.position), int(found.length)
         places[one] = Place(

@@ -237,7 +237,7 @@ def _ends(bootstrap: str, topic: str, partitions: int) -> int:
             if topic not in cluster.describe([topic]):
                 return 0
             found = cluster.offsets({TopicPartition(topic, number): LATEST for number in range(partitions)})
-            return sum(one.offset for one in found.values())
+            return sum(found.values())
     except KlogError:
         return 0
 

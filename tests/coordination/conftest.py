@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterator
 import pytest
 from kazoo.client import KazooClient
 
+from klog.coordination import cluster, controller_election
 from klog.coordination.connect_string import ConnectString
 from klog.coordination.session import SessionState
-from klog.coordination.zookeeper import ZooKeeper
+from klog.coordination.zookeeper import Check, ZooKeeper
 from tests.coordination.embedded_fixture import directory, start
 from tests.zookeeper_fixture import connect
 from tests.zookeeper_proxy import ZooKeeperProxy
@@ -22,6 +23,25 @@ __all__ = ["connect", "directory", "start"]
 def zk(connect: Callable[..., ZooKeeper]) -> ZooKeeper:
     """One session on an empty chroot."""
     return connect()
+
+
+@pytest.fixture
+def registry(zk: ZooKeeper) -> ZooKeeper:
+    """One session on a chroot with the folders of a cluster."""
+    cluster.ensure_folders(zk)
+    return zk
+
+
+@pytest.fixture
+def made_cluster(zk: ZooKeeper) -> str:
+    """Makes a cluster in the chroot of `zk`; its id."""
+    return cluster.ensure_cluster(zk)
+
+
+@pytest.fixture
+def fence(zk: ZooKeeper, made_cluster: str) -> list[Check]:
+    """Of broker 1 as the controller of a cluster."""
+    return [controller_election.elect(zk, 1).fence]
 
 
 @pytest.fixture

@@ -16,12 +16,6 @@ from klog.errors import NodeExists, ZooKeeperError
 from klog.server.events import BATCH_EVENTS_MAX
 
 
-@pytest.fixture
-def registry(zk: ZooKeeper) -> ZooKeeper:
-    zk.ensure_path(paths.ACTS)
-    return zk
-
-
 def test_an_act_is_read_as_it_was_written(registry: ZooKeeper) -> None:
     act = new_act("topic-settings", Actor("ops \u00fc", "10.0.0.7"), topic="t", before={"a": "1"}, after={})
     registry.commit([act.write])

@@ -21,13 +21,6 @@ WEEK_MS = 7 * 24 * 3600 * 1000
 MEMBER = MemberState("me", None, "client", "/127.0.0.1", 10_000, 10_000)
 
 
-@pytest.fixture
-def registry(zk: ZooKeeper) -> ZooKeeper:
-    for folder in paths.PERSISTENT:
-        zk.ensure_path(folder)
-    return zk
-
-
 def commit(zk: ZooKeeper, group: str, *partitions: TopicPartition) -> None:
     writer = OffsetWriter(zk)
     zk.multi(writer.operations(group, {one: CommittedOffset(7) for one in partitions}))

@@ -21,13 +21,6 @@ ONE, TWO = TopicPartition("clicks", 0), TopicPartition("clicks", 1)
 ODD_NAMES = ["a/b", "..", ".", "50% off", "with space", "züge", "\N{PILE OF POO}", "line\nbreak", "x" * 200]
 
 
-@pytest.fixture
-def registry(zk: ZooKeeper) -> ZooKeeper:
-    for folder in paths.PERSISTENT:
-        zk.ensure_path(folder)
-    return zk
-
-
 def commit(zk: ZooKeeper, group: str, offsets: dict[TopicPartition, CommittedOffset], writer: OffsetWriter) -> None:
     operations = writer.operations(group, offsets)
     zk.multi(operations)
@@ -169,7 +162,7 @@ def test_a_number_written_by_another_tool_has_no_note(registry: ZooKeeper) -> No
 def test_a_writer_learns_of_what_was_deleted(registry: ZooKeeper) -> None:
     writer = OffsetWriter(registry)
     commit(registry, "g", {ONE: CommittedOffset(5)}, writer)
-    committed.delete(registry, "g", [ONE, TWO])
+    registry.commit(committed.ends(registry, "g", [ONE, TWO]))
     assert committed.read(registry, "g") == {}
     with pytest.raises(KlogError):
         commit(registry, "g", {ONE: CommittedOffset(6)}, writer)
@@ -246,7 +239,7 @@ def test_an_offset_writer_looks_for_many_groups_at_once_and_knows_what_it_has_ma
     assert [type(one) for one in writer.operations("g", {ONE: CommittedOffset(2)})] == [Create, Create]
     writer.landed("g", made)
     assert [type(one) for one in writer.operations("g", {ONE: CommittedOffset(2)})] == [SetData, SetData]
-    committed.delete(registry, "g", [ONE])
+    registry.commit(committed.ends(registry, "g", [ONE]))
     writer.forget("g")
     assert [type(one) for one in writer.operations("g", {ONE: CommittedOffset(2)})] == [Create, Create]
 

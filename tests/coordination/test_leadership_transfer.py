@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
-from klog.coordination import brokers, cluster, controller_election, leadership_transfer, paths
+from klog.coordination import brokers, controller_election, leadership_transfer, paths
 from klog.coordination.brokers import Registration
 from klog.coordination.leadership_transfer import Handover
 from klog.coordination.zookeeper import MULTI_BYTES_MAX, ZooKeeper
 from klog.errors import BadVersion
 from klog.names import TopicPartition
 
+pytestmark = pytest.mark.usefixtures("made_cluster")
+
 A, B = TopicPartition("a", 0), TopicPartition("b", 3)
 WITHIN_S = 20.0
-
-
-@pytest.fixture
-def zk(connect: Callable[..., ZooKeeper]) -> ZooKeeper:
-    session = connect()
-    cluster.ensure_cluster(session)
-    return session
 
 
 def register(zk: ZooKeeper, broker_id: int = 1) -> Registration:

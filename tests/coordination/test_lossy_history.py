@@ -21,6 +21,7 @@ from klog.coordination.partition_states import PartitionState
 from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import BadVersion, BrokerIdInUse, NoNode
 from klog.names import TopicPartition
+from tests.coordination.states import read_state, write_state
 from tests.zookeeper_proxy import WRITES, ZooKeeperProxy
 
 STEPS = 60
@@ -97,7 +98,7 @@ def stand(member: Member, truth: Truth, chance: random.Random) -> None:
         truth.holder = truth.elected = member.number
     else:
         assert term.broker_id == truth.holder != member.number
-    member.state = partition_states.read(member.session, PARTITION)
+    member.state = read_state(member.session, PARTITION)
 
 
 def write(member: Member, truth: Truth, chance: random.Random) -> None:
@@ -105,7 +106,7 @@ def write(member: Member, truth: Truth, chance: random.Random) -> None:
     if member.term is None or member.state is None:
         return
     if chance.random() < 0.5:
-        member.state = partition_states.read(member.session, PARTITION)
+        member.state = read_state(member.session, PARTITION)
         assert member.state == truth.last
     assert member.state is not None
     assert truth.last is not None
@@ -115,12 +116,12 @@ def write(member: Member, truth: Truth, chance: random.Random) -> None:
     # A term ends for the fence when the next is elected, not when it is resigned.
     may = truth.elected == member.number and member.term.epoch == truth.epoch and member.state == truth.last
     try:
-        member.state = partition_states.write(member.session, PARTITION, wanted, [member.term.fence])
+        member.state = write_state(member.session, PARTITION, wanted, [member.term.fence])
         assert may
         truth.last = member.state
     except BadVersion:
         assert not may
-    assert partition_states.read(truth.clear, PARTITION) == truth.last
+    assert read_state(truth.clear, PARTITION) == truth.last
 
 
 def step_down(member: Member, truth: Truth, chance: random.Random) -> None:

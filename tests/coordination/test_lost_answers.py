@@ -26,6 +26,7 @@ from klog.coordination.partition_states import PartitionState
 from klog.coordination.zookeeper import Check, Create, Delete, Operation, SetData, ZooKeeper
 from klog.errors import BadVersion, NodeExists, SessionLost
 from klog.names import TopicPartition
+from tests.coordination.states import read_state, write_state
 from tests.zookeeper_proxy import CREATE, EXISTS, GET_CHILDREN, GET_DATA, MULTI, MULTI_READ, SET_DATA, ZooKeeperProxy
 
 Through = Callable[..., ZooKeeper]
@@ -201,10 +202,10 @@ def test_anothers_equal_isr_is_taken_for_ones_own_only_if_it_is_the_same_state(
     partition = TopicPartition("t", 0)
     state = partition_states.create_many(zk, {partition: PartitionState(1, 0, (1, 2), 1)}, topic.fence)[partition]
     theirs = PartitionState(2, 1, (2,), 1, version=1)
-    proxy.lose_answer_of(frozenset({MULTI}), then=lambda: partition_states.write(zk, partition, theirs, topic.fence))
+    proxy.lose_answer_of(frozenset({MULTI}), then=lambda: write_state(zk, partition, theirs, topic.fence))
     with pytest.raises(BadVersion):
-        partition_states.write(zk_lossy, partition, PartitionState(1, 0, (1,), 1, version=state.version), topic.fence)
-    found = partition_states.read(zk, partition)
+        write_state(zk_lossy, partition, PartitionState(1, 0, (1,), 1, version=state.version), topic.fence)
+    found = read_state(zk, partition)
     assert found is not None
     assert (found.leader, found.version) == (2, 2)
 

@@ -21,11 +21,8 @@ ONE, TWO = TopicPartition("clicks", 0), TopicPartition("clicks", 1)
 
 
 @pytest.fixture(autouse=True)
-def registry(zk: ZooKeeper) -> ZooKeeper:
-    for folder in paths.PERSISTENT:
-        zk.ensure_path(folder)
-    topics.create(zk, "clicks", {0: [1], 1: [1]}, {}, [])
-    return zk
+def clicks(registry: ZooKeeper) -> None:
+    topics.create(registry, "clicks", {0: [1], 1: [1]}, {}, [])
 
 
 def enter(session: ZooKeeper, name: str) -> str:

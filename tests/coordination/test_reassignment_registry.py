@@ -3,30 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
-from klog.coordination import cluster, controller_election, reassignments, topics
+from klog.coordination import reassignments, topics
 from klog.coordination.zookeeper import Check, ZooKeeper
 from klog.errors import BadVersion, ZooKeeperError
 from klog.names import TopicPartition
 from tests.era_tools import ask_elections, ask_reassignments
 
+pytestmark = pytest.mark.usefixtures("made_cluster")
+
 A, B = TopicPartition("a", 0), TopicPartition("b", 3)
-
-
-@pytest.fixture
-def zk(connect: Callable[..., ZooKeeper]) -> ZooKeeper:
-    session = connect()
-    cluster.ensure_cluster(session)
-    return session
-
-
-@pytest.fixture
-def fence(zk: ZooKeeper) -> list[Check]:
-    return [controller_election.elect(zk, 1).fence]
 
 
 def test_a_reassignment_stands_in_the_topics_node_under_kafkas_keys(zk: ZooKeeper, fence: list[Check]) -> None:

@@ -11,7 +11,6 @@ from dataclasses import replace
 import pytest
 
 from klog.coordination import (
-    cluster,
     config_notices,
     controller_election,
     partition_states,
@@ -24,21 +23,12 @@ from klog.coordination.topics import Deletion, TopicConfig
 from klog.coordination.zookeeper import Check, Operation, ZooKeeper
 from klog.errors import BadVersion, InvalidPartitions, NodeExists, TopicAlreadyExists, UnknownTopicOrPartition
 from klog.names import TopicPartition
+from tests.coordination.states import read_state, write_state
 from tests.hand_clock import HandClock
 
+pytestmark = pytest.mark.usefixtures("made_cluster")
+
 Connect = Callable[..., ZooKeeper]
-
-
-@pytest.fixture
-def zk(connect: Connect) -> ZooKeeper:
-    session = connect()
-    cluster.ensure_cluster(session)
-    return session
-
-
-@pytest.fixture
-def fence(zk: ZooKeeper) -> list[Check]:
-    return [controller_election.elect(zk, 1).fence]
 
 
 def test_the_layout_is_0_8s(zk: ZooKeeper, fence: list[Check]) -> None:
@@ -58,7 +48,7 @@ def test_the_layout_is_0_8s(zk: ZooKeeper, fence: list[Check]) -> None:
         b'{"controller_epoch":4,"leader":5,"version":1,"leader_epoch":2,"isr":[5]}'
     )
     assert states == {TopicPartition("t", 0): PartitionState(5, 2, (5,), 4, version=0)}
-    assert partition_states.read(zk, TopicPartition("t", 1)) is None
+    assert read_state(zk, TopicPartition("t", 1)) is None
 
 
 def test_a_topic_that_a_zookeeper_era_tool_made(zk: ZooKeeper, fence: list[Check]) -> None:
@@ -123,7 +113,7 @@ def test_first_epochs_exceed_all_that_the_name_ever_used(zk: ZooKeeper, fence: l
         states = {one: PartitionState(1, first["t"], (1,), 1, new=True) for one in topic.topic_partitions}
         states = partition_states.create_many(zk, states, [*fence, *topic.fence])
         raised = PartitionState(1, first["t"] + highest, (1,), 1, version=0)
-        partition_states.write(zk, TopicPartition("t", 1), raised, [*fence, *topic.fence])
+        write_state(zk, TopicPartition("t", 1), raised, [*fence, *topic.fence])
         topic_deletion.mark_for_deletion(zk, "t", fence)
         topic_deletion.finish_deletion(zk, "t", fence)
         expected += highest + 1
@@ -147,7 +137,7 @@ def test_what_was_read_of_an_earlier_topic_cannot_be_written_to_a_later_one(zk: 
     with pytest.raises(BadVersion):
         topics.set_config(zk, old, TopicConfig({"a": "b"}, old_config.version), fence)
     with pytest.raises(BadVersion):
-        partition_states.write(zk, first, old_state, [*fence, *old.fence])
+        write_state(zk, first, old_state, [*fence, *old.fence])
     assert topics.find(zk, "t") == new
     zk.multi([*fence, *new.fence])
 
@@ -277,12 +267,12 @@ def test_a_state_keeps_the_incarnations_of_its_isr(zk: ZooKeeper, fence: list[Ch
     name, path = TopicPartition("t", 0), "/brokers/topics/t/partitions/0/state"
     state = PartitionState(1, 0, (2, 1), 1, incarnations=(70, 50))
     state = partition_states.create_many(zk, {name: state}, fence)[name]
-    assert partition_states.read(zk, name) == state
+    assert read_state(zk, name) == state
     assert state.ran_on(1, 50) and state.ran_on(2, 70)
     assert not state.ran_on(1, 70) and not state.ran_on(2, 71) and not state.ran_on(3, 70)
     for left in (b"", b',"incarnations":[70]'):
         zk.set(path, b'{"controller_epoch":1,"leader":1,"version":1,"leader_epoch":0,"isr":[2,1]%s}' % left)
-        older = partition_states.read(zk, name)
+        older = read_state(zk, name)
         assert older is not None and older.incarnations == () and not older.ran_on(1, 50)
 
 
@@ -291,9 +281,9 @@ def test_a_state_keeps_the_epoch_of_the_last_unclean_election(zk: ZooKeeper, fen
     name, path = TopicPartition("t", 0), "/brokers/topics/t/partitions/0/state"
     state = partition_states.create_many(zk, {name: PartitionState(1, 0, (1,), 1)}, fence)[name]
     assert b"unclean" not in zk.get(path).data
-    state = partition_states.write(zk, name, replace(state, leader=2, leader_epoch=7, unclean_epoch=7), fence)
+    state = write_state(zk, name, replace(state, leader=2, leader_epoch=7, unclean_epoch=7), fence)
     assert json.loads(zk.get(path).data)["unclean_epoch"] == 7
-    assert partition_states.read(zk, name) == state
+    assert read_state(zk, name) == state
 
 
 def test_states_are_replaced_at_their_version(zk: ZooKeeper, fence: list[Check]) -> None:
@@ -305,8 +295,8 @@ def test_states_are_replaced_at_their_version(zk: ZooKeeper, fence: list[Check])
     assert states[zero].new
     with pytest.raises(NodeExists):
         partition_states.create_many(zk, {one: PartitionState(1, 9, (1,), 1)}, fence)
-    moved = partition_states.write(zk, zero, PartitionState(2, 1, (2,), 1, version=0), fence)
-    assert partition_states.read(zk, zero) == moved == PartitionState(2, 1, (2,), 1, version=1)
+    moved = write_state(zk, zero, PartitionState(2, 1, (2,), 1, version=0), fence)
+    assert read_state(zk, zero) == moved == PartitionState(2, 1, (2,), 1, version=1)
     with pytest.raises(BadVersion):  # one of two is stale: neither is written
         partition_states.write_many(zk, states, fence)
-    assert partition_states.read(zk, one) == states[one]
+    assert read_state(zk, one) == states[one]

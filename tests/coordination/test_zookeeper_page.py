@@ -33,9 +33,7 @@ PLACES = {
 }
 OTHER = {
     "user_config": {"name": "<user>"},
-    "client_config": {"client": "<client>"},
-    "ip_config": {"ip": "<address>"},
-    "user_client_config": {"user": "<user>", "client": "<client>"},
+    "entity_config": {"entity_path": "users/<user>/clients/<client>"},
     "group": {"name": "<group>"},
     "subject": {"name": "<subject>"},
     "schema": {"schema_id": "<id>"},
@@ -50,6 +48,7 @@ def made() -> Iterator[str]:
         if function.__module__ == paths.__name__ and name not in NOT_A_PATH:
             asked = inspect.signature(function).parameters
             yield function(**{one: {**PLACES, **OTHER.get(name, {})}[one] for one in asked})
+    yield from map(paths.entity_config, ("clients/<client>", "ips/<address>"))
 
 
 def test_each_path_that_klog_makes_is_on_the_page() -> None:

@@ -132,7 +132,7 @@ def forged_copy(injection: Injection) -> Iterator[None]:
             with RawCluster(cluster.bootstrap) as source:
                 while not stop.wait(FORGE_EVERY_S):
                     one = TopicPartition(topic, draw.randrange(partitions))
-                    offset = draw.randrange(2 * source.offsets({one: LATEST})[one].offset)
+                    offset = draw.randrange(2 * source.offsets({one: LATEST})[one])
                     header = Marker(Source(whose, *one)).header(offset)
                     record = Record(0, FIRST_MS, None, FORGED, (header,))
                     produce(target.bootstrap, topic, [[record]], one.partition)

@@ -37,6 +37,7 @@ from klog.server.groups.coordinator import Coordinator
 from klog.server.image import BrokerImage, ClusterImage
 from klog.server.runtime import Identity, Runtime
 from klog.server.zookeeper_admission import ZooKeeperAdmission
+from tests.coordination.states import read_state, write_state
 from tests.zookeeper_fixture import connect
 
 __all__ = ["connect"]
@@ -258,9 +259,9 @@ def test_a_controller_reads_that_a_leader_has_cleared_the_mark_of_a_new_partitio
             is_cleared.set()
 
     def clear() -> None:
-        (found,) = partition_states.read_many(zk, [name]).values()
+        found = read_state(zk, name)
         assert found is not None and (found.version, found.new) == (0, True)
-        partition_states.write(zk, name, replace(found, new=False))
+        write_state(zk, name, replace(found, new=False))
 
     async def work() -> None:
         async with world_of(zk) as world:

@@ -43,7 +43,7 @@ def ends_of(topic: TopicOnBroker) -> tuple[int, ...]:
     with RawCluster(topic.bootstrap) as cluster:
         numbers = sorted(cluster.describe([topic.name])[topic.name].partitions)
         found = cluster.offsets({TopicPartition(topic.name, one): LATEST for one in numbers})
-        return tuple(found[TopicPartition(topic.name, one)].offset for one in numbers)
+        return tuple(found[TopicPartition(topic.name, one)] for one in numbers)
 
 
 def plan_of(topic: TopicOnBroker, batch: int = 0, ends: tuple[int, ...] | None = None) -> PartPlan:

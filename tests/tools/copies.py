@@ -27,7 +27,7 @@ def everything(bootstrap: str, topic: str) -> dict[int, list[Record]]:
         starts = cluster.offsets(dict.fromkeys(names, EARLIEST))
         ends = cluster.offsets(dict.fromkeys(names, LATEST))
         for one in names:
-            wanted = Range(topic, one.partition, starts[one].offset, ends[one].offset)
+            wanted = Range(topic, one.partition, starts[one], ends[one])
             rows = found[one.partition] = []
             for run in cluster.fetch(wanted):
                 for position, _ in walk(run):
@@ -39,7 +39,7 @@ def codecs_in(bootstrap: str, topic: str) -> set[Codec]:
     """Of the batches of a topic's partition 0."""
     name = TopicPartition(topic, 0)
     with RawCluster(bootstrap) as cluster:
-        start, end = (cluster.offsets({name: place})[name].offset for place in (EARLIEST, LATEST))
+        start, end = (cluster.offsets({name: place})[name] for place in (EARLIEST, LATEST))
         return {header.codec for run in cluster.fetch(Range(topic, 0, start, end)) for _, header in walk(run)}
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from klog.client import partition_requests
-from klog.client.blocking import error_of
+from klog.client.answers import error_in
 from klog.errors import KlogError
 from klog.names import TopicPartition
 from klog.net.channel import Channel
@@ -49,9 +49,9 @@ async def fetch(
 
 
 def _fetched(one: Any, name: TopicPartition) -> Fetched | KlogError:
-    wire = int(one.error_code)
-    if wire:
-        return error_of(wire, f"{name}: {one.error_code.name}")
+    failed = error_in(one, name)
+    if failed is not None:
+        return failed
     records = memoryview(one.records or b"")
     end, after = 0, -1
     try:

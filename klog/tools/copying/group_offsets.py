@@ -18,7 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from klog.client import group_requests
-from klog.client.blocking import check_code
+from klog.client.answers import check
 from klog.errors import IllegalGeneration, NonEmptyGroup, UnknownMemberId
 from klog.names import TopicPartition
 from klog.protocol.apis import ApiKey
@@ -103,7 +103,7 @@ class GroupOffsets:
         answer = await self._side.patiently(
             lambda cluster: group_requests.to_coordinator(cluster, group, ApiKey.OFFSET_FETCH, 7, 2, **wanted)
         )
-        check_code(answer.error_code, f"the offsets of group {group}")
+        check(answer, f"the offsets of group {group}")
         return {
             name: Commit(int(one.committed_offset), str(one.metadata or ""))
             for topic in answer.topics

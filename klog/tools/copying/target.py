@@ -38,7 +38,7 @@ from collections.abc import AsyncIterator
 from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
-from klog.client.blocking import error_of
+from klog.client.answers import error_in
 from klog.client.cluster import Cluster
 from klog.errors import (
     EndMoved,
@@ -333,7 +333,7 @@ class TargetLog:
         }
         asked = codec.request(ApiKey.PRODUCE_AT, 0, timeout_ms=int(COMMIT_TIMEOUT_S * 1000), partitions=[wanted])
         one = (await channel.request(asked, timeout_s=COMMIT_TIMEOUT_S + ANSWER_GRACE_S)).partitions[0]
-        return Appended(_error_in(one), int(one.base_offset), int(one.end_offset), str(one.writer))
+        return Appended(error_in(one), int(one.base_offset), int(one.end_offset), str(one.writer))
 
     async def _produce(self, channel: Channel, records: bytes, place: TargetLeader) -> Appended:
         """By Kafka's own request, which takes one batch of a partition."""
@@ -355,7 +355,7 @@ class TargetLog:
             )
             answer = await channel.request(asked, timeout_s=COMMIT_TIMEOUT_S + ANSWER_GRACE_S)
             one = answer.responses[0].partition_responses[0]
-            if error := _error_in(one):
+            if error := error_in(one):
                 return Appended(error)
             base, end = base if base >= 0 else int(one.base_offset), int(one.base_offset) + header.count
         return Appended(None, base, end)
@@ -420,8 +420,3 @@ class TargetLog:
             f"topic {self.partition.topic} of the target was deleted and created again during the copy",
             hint="start again: it is then copied from the start",
         )
-
-
-def _error_in(answer: Any) -> KlogError | None:
-    wire = int(answer.error_code)
-    return error_of(wire, str(answer.error_message)) if wire else None
