@@ -15,6 +15,7 @@ COMPILED = (
     "klog/net/connection.py",
     "klog/net/memory_pool.py",
     "klog/net/shared.py",
+    "klog/net/tls.py",
     "klog/protocol/codec.py",
     "klog/protocol/fetch.py",
     "klog/protocol/produce.py",

@@ -23,7 +23,8 @@ from klog.net.admission import Admission, ConnectionLimits, Victims
 from klog.net.arrivals import ArrivalLimits, Arrivals
 from klog.net.connection import Connection, OnFrame
 from klog.net.shared import Shared, SocketLimits
-from klog.net.tls import TlsConnection, TlsSocket
+from klog.net.tls import TlsConnection
+from klog.net.tls_socket import TlsSocket
 from klog.net.unsent import Unsent
 
 log = logging.getLogger(__name__)

@@ -17,6 +17,7 @@ SUITES = (
     "tests/crash/test_kill.py",
     "tests/net/test_connection.py",
     "tests/net/test_memory_pool.py",
+    "tests/net/test_tls.py",
     "tests/net/test_turns.py",
     "tests/net/test_unsent.py",
     "tests/protocol",
