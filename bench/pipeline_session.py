@@ -23,7 +23,8 @@ import pyarrow.parquet as pq
 
 from bench.children import tell, told
 from bench.export_rate import write_step_s
-from klog.spark.export import Decode, run_export
+from klog.spark.decoding import Decode
+from klog.spark.export import run_export
 from klog.spark.running.session import start_session
 
 PEER = "spark-kafka"

@@ -139,13 +139,14 @@ async def run(
     from klog.export.stores.opening import open_store
     from klog.export.undecodable import UndecodableLimit
     from klog.spark import export as exporting
+    from klog.spark.decoding import Decode
     from klog.spark.running.target import SparkTarget
 
     if spark_json and not dry_run:
         raise UsageError("--spark-json needs --dry-run")
     if decode is None and (read_as is not None or keep_bytes):
         raise UsageError(f"{'--keep-bytes' if keep_bytes else '--read-as'} needs --decode")
-    wanted = None if decode is None else exporting.Decode(decode, read_as, keep_bytes)
+    wanted = None if decode is None else Decode(decode, read_as, keep_bytes)
     limit = None if max_undecodable is None else UndecodableLimit.parse(max_undecodable)
     open_root = partial(open_store, root, unsafe_single_writer=unsafe_single_writer)
     chosen = table_choice(table, table_name, catalog, append=append)
@@ -362,7 +363,7 @@ async def _why_undecodable(root: str, messages: int) -> tuple[str, ...]:
     """The first reason, and how to read them."""
     from klog.export.undecodable import told_of_all
 
-    told = await asyncio.to_thread(told_of_all, root) if messages else None
+    told = await asyncio.to_thread(told_of_all, root, messages) if messages else None
     return () if told is None else (told,)
 
 

@@ -59,6 +59,15 @@ class Position(NamedTuple):
             case Anchor.TIME:
                 return f"@{self.value}"
 
+    def counted(self, start: int, end: int) -> tuple[int, int]:
+        """In a log with these ends: an offset, and how many messages behind it; negative: before it. Not of a time."""
+        match self.anchor:
+            case Anchor.START | Anchor.FORWARD:
+                return start, self.value
+            case Anchor.END | Anchor.BACK:
+                return end, -self.value
+        return self.value, 0
+
 
 START = Position(Anchor.START)
 END = Position(Anchor.END)

@@ -59,22 +59,13 @@ async def resolve(
 ) -> dict[int, int]:
     """The offset of ``position`` in each partition, clamped to its bounds; the first error is raised."""
     within = known or await bounds(cluster, topic, partitions)
-    match position.anchor:
-        case Anchor.START:
-            return {one: within[one].start for one in partitions}
-        case Anchor.END:
-            return {one: within[one].end for one in partitions}
-        case Anchor.OFFSET:
-            found = dict.fromkeys(partitions, position.value)
-        case Anchor.TIME:
-            times = await _list_offsets(cluster, topic, partitions, position.value)
-            found = {one: within[one].end if offset is None else offset for one, offset in times.items()}
-        case Anchor.FORWARD:
-            found = await _find(cluster, topic, {one: (within[one].start, position.value) for one in partitions})
-        case Anchor.BACK if position.value == 0:
-            return {one: within[one].end for one in partitions}
-        case Anchor.BACK:
-            found = await _find(cluster, topic, {one: (within[one].end, -position.value) for one in partitions})
+    if position.anchor is Anchor.TIME:
+        times = await _list_offsets(cluster, topic, partitions, position.value)
+        found = {one: within[one].end if offset is None else offset for one, offset in times.items()}
+    else:
+        wanted = {one: position.counted(*within[one]) for one in partitions}
+        is_counted = any(messages for _, messages in wanted.values())
+        found = await _find(cluster, topic, wanted) if is_counted else {one: at for one, (at, _) in wanted.items()}
     return {one: min(max(found[one], within[one].start), within[one].end) for one in partitions}
 
 

@@ -155,24 +155,13 @@ class BrokerConfig:
     @property
     def listeners(self) -> Listeners:
         """The broker's listeners. Raises InvalidConfig."""
-        texts, told = self["listeners"], self["advertised.listeners"]
-        told_host, told_port, name = (
-            self[one] for one in ("advertised.host.name", "advertised.port", "inter.broker.listener.name")
-        )
         try:
-            return listeners_of(
-                texts if isinstance(texts, tuple) else None,
-                told if isinstance(told, tuple) else None,
-                (self.text("host.name"), self.integer("port")),
-                (told_host if isinstance(told_host, str) else None, told_port if isinstance(told_port, int) else None),
-                self.words("listener.security.protocol.map"),
-                name if isinstance(name, str) else None,
-                self.text("security.inter.broker.protocol"),
-            )
+            return listeners_of(self.__getitem__)
         except InvalidConfig as error:
-            if error.message.startswith("advertised.") or not isinstance(texts, tuple):
+            texts = text_of(self["listeners"])
+            if error.message.startswith("advertised.") or texts is None:
                 raise
-            where = f"listeners={','.join(texts)} (from {self.source('listeners')})"
+            where = f"listeners={texts} (from {self.source('listeners')})"
             raise InvalidConfig(f"{where}: {error.message}", hint=error.hint) from None
 
     def of_listener(self, name: str, mechanism: str = "") -> BrokerConfig:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from klog.config.table_network import LISTENER_PROTOCOL, PROTOCOLS, NamedAddress, parse_listener
 from klog.errors import InvalidConfig
@@ -43,22 +43,18 @@ class Listeners:
     brokers: Listener
 
 
-def listeners_of(
-    texts: tuple[str, ...] | None,
-    told: tuple[str, ...] | None,
-    host_and_port: tuple[str, int],
-    told_host_and_port: tuple[str | None, int | None],
-    protocol_map: tuple[str, ...],
-    brokers_name: str | None,
-    brokers_protocol: str,
-) -> Listeners:
-    """The listeners from the settings' values. Raises InvalidConfig, about ``listeners`` unless its text names another.
+def listeners_of(value: Callable[[str], Any]) -> Listeners:
+    """The listeners from the values of settings, by name. Raises InvalidConfig, about ``listeners`` unless its text
+    names another.
 
-    ``brokers_name`` may be missing in the map: then it is plaintext. Without a listener of that name, brokers use the
-    first one.
+    ``inter.broker.listener.name`` may be missing in the map: then it is plaintext. Without a listener of that name,
+    brokers use the first one.
     """
-    found = [parse_listener(one) for one in texts or ()] or [NamedAddress(LISTENER_PROTOCOL, *host_and_port)]
-    protocols = {name: protocol for name, _, protocol in (one.partition(":") for one in protocol_map)}
+    told, brokers_name = value("advertised.listeners"), value("inter.broker.listener.name")
+    found = [parse_listener(one) for one in value("listeners") or ()]
+    found = found or [NamedAddress(LISTENER_PROTOCOL, value("host.name"), value("port"))]
+    pairs = (one.partition(":") for one in value("listener.security.protocol.map"))
+    protocols = {name: protocol for name, _, protocol in pairs}
     if brokers_name is not None:
         protocols.setdefault(brokers_name, LISTENER_PROTOCOL)
     advertised = _advertised(told, [one.name for one in found])
@@ -73,11 +69,11 @@ def listeners_of(
         if one.name in {other.name for other in made}:
             raise InvalidConfig(f"two have the name {one.name}; expected PLAINTEXT://HOST:PORT,NAME://HOST:PORT")
         if told is None:  # what names no listener holds for the first
-            at = told_host_and_port if not made else (None, None)
+            at = (None, None) if made else (value("advertised.host.name"), value("advertised.port"))
         else:
             at = advertised.get(one.name, (None, None))
         made.append(Listener(one.name, protocol, one.host, one.port, *at))
-    brokers = _of_brokers(made, brokers_name, brokers_protocol)
+    brokers = _of_brokers(made, brokers_name, value("security.inter.broker.protocol"))
     for_clients = [one for one in made if brokers_name is None or one is not brokers] or made
     clients = next((one for one in for_clients if one.protocol == LISTENER_PROTOCOL), for_clients[0])
     return Listeners(tuple(made), clients, brokers)

@@ -23,8 +23,6 @@ SOURCE: Final = "--processes"
 PORT_MAX: Final = 65535
 _PORTS: Final = ("port", "advertised.port", "metrics.port", "schema.registry.port")
 _LISTENERS: Final = ("listeners", "advertised.listeners")
-_BOUND: Final = ("listeners", "port", "metrics.port", "schema.registry.port")
-"""Ports bound on this host; advertised ones may be the same for several, on a gateway."""
 
 
 def configs_of_processes(config: BrokerConfig, count: int) -> list[BrokerConfig]:
@@ -80,12 +78,9 @@ def _raised(port: int, number: int, name: str) -> int:
     return port + number
 
 
-def _bound(config: BrokerConfig) -> Iterator[tuple[str, int]]:
-    texts = config["listeners"]
-    for name in _BOUND:
-        if name == "listeners":
-            ports = [parse_listener(one).port for one in texts] if isinstance(texts, tuple) else []
-        else:
-            value = config[name]
-            ports = [value] if isinstance(value, int) and (name != "port" or texts is None) else []
-        yield from ((name, port) for port in ports if port > 0)
+def _bound(config: BrokerConfig) -> list[tuple[str, int]]:
+    """Ports bound on this host; advertised ones may be the same for several, on a gateway."""
+    name = "port" if config["listeners"] is None else "listeners"
+    ports = [(name, one.port) for one in config.listeners.all]
+    ports += [(one, config.integer(one)) for one in ("metrics.port", "schema.registry.port")]
+    return [(name, port) for name, port in ports if port > 0]

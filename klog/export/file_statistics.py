@@ -98,6 +98,19 @@ def collect_statistics(
     return found
 
 
+def count_files(store: Store, folder: str, *, thorough: bool = False) -> list[ExportedFile]:
+    """The files below a folder with their rows, by path; columns may be any. ``thorough`` and errors as above."""
+    return [
+        ExportedFile(
+            stored.path.removeprefix(f"{folder}/"),
+            stored.bytes,
+            sum(rows.num_rows for rows in read_stored(store, stored.path, (), thorough=thorough)),
+        )
+        for stored in store.walk(folder)
+        if format_of(stored.path) is not None
+    ]
+
+
 def _read(store: Store, path: str, columns: tuple[str, ...], thorough: bool) -> Iterator[Any]:
     for batch in read_stored(store, path, columns, thorough=thorough):
         missing = [name for name in columns if name not in batch.schema.names]

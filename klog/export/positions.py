@@ -7,13 +7,13 @@ out messages for ever. Positions before the log's start are clamped to it, with 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from klog.client.positions import Anchor, Position, parse_range
 from klog.client.raw_fetch import Range, RawCluster
 from klog.errors import UsageError
-from klog.names import TopicPartition
+from klog.names import TopicPartition, first_few
 
 NAMED_MAX = 8
 """Partitions in a sentence; of more it says how many there are."""
@@ -54,22 +54,12 @@ class _Log:
 
     def at(self, position: Position) -> dict[TopicPartition, int | None]:
         """Unclamped, where that can be known; None where no message is as late as the time asked for."""
-        match position.anchor:
-            case Anchor.START:
-                return {**self.earliest}
-            case Anchor.END:
-                return {**self.latest}
-            case Anchor.OFFSET:
-                return dict.fromkeys(self.partitions, position.value)
-            case Anchor.TIME:
-                times = self._cluster.offsets(dict.fromkeys(self.partitions, position.value))
-                return {one: None if at < 0 else at for one, at in times.items()}
-            case Anchor.FORWARD:
-                return {**self._cluster.nths({one: (self.earliest[one], position.value) for one in self.partitions})}
-            case Anchor.BACK if position.value == 0:
-                return {**self.latest}
-            case Anchor.BACK:
-                return {**self._cluster.nths({one: (self.latest[one], -position.value) for one in self.partitions})}
+        if position.anchor is Anchor.TIME:
+            times = self._cluster.offsets(dict.fromkeys(self.partitions, position.value))
+            return {one: None if at < 0 else at for one, at in times.items()}
+        wanted = {one: position.counted(self.earliest[one], self.latest[one]) for one in self.partitions}
+        is_counted = any(messages for _, messages in wanted.values())
+        return {**self._cluster.nths(wanted)} if is_counted else {one: at for one, (at, _) in wanted.items()}
 
     def clamped(self, found: dict[TopicPartition, int | None]) -> dict[TopicPartition, int]:
         return {
@@ -93,11 +83,12 @@ def _check_begin(
     match position.anchor:
         case Anchor.OFFSET:
             _refuse_beyond(log, position, [one for one in log.partitions if position.value > log.latest[one]])
-            before = [f"{one} starts at {log.earliest[one]}" for one in log.partitions if _is_before(log, one, found)]
+            before = [
+                f"{one} starts at {log.earliest[one]}" for one in log.partitions if position.value < log.earliest[one]
+            ]
             if before:
-                on_note(
-                    f"--from {position}: {listed(before)}; earlier messages are neither in the log nor in the export"
-                )
+                begins = first_few(before, NAMED_MAX)
+                on_note(f"--from {position}: {begins}; earlier messages are neither in the log nor in the export")
         case Anchor.TIME:
             none = [one for one in log.partitions if found[one] is None]
             if position.value > time.time_ns() // 1_000_000:
@@ -105,7 +96,7 @@ def _check_begin(
             none = [one for one in none if log.earliest[one] < log.latest[one]]
             if none:
                 on_note(
-                    f"--from {position}: {listed(map(str, none))}: no message at or after that time; "
+                    f"--from {position}: {first_few(none, NAMED_MAX)}: no message at or after that time; "
                     "only new messages are exported"
                 )
         case Anchor.FORWARD | Anchor.BACK:
@@ -114,12 +105,8 @@ def _check_begin(
             if position.anchor is Anchor.FORWARD:
                 _refuse_beyond(log, position, fewer)
             elif fewer:
-                on_note(f"--from {position}: {listed(f'{one} has {has[one]:,} messages' for one in fewer)}; all go")
-
-
-def _is_before(log: _Log, one: TopicPartition, found: dict[TopicPartition, int | None]) -> bool:
-    at = found[one]
-    return at is not None and at < log.earliest[one]
+                have = first_few((f"{one} has {has[one]:,} messages" for one in fewer), NAMED_MAX)
+                on_note(f"--from {position}: {have}; all go")
 
 
 def _refuse_beyond(log: _Log, position: Position, beyond: Sequence[TopicPartition]) -> None:
@@ -128,14 +115,8 @@ def _refuse_beyond(log: _Log, position: Position, beyond: Sequence[TopicPartitio
     if len(beyond) == len(log.partitions):
         some = some or list(beyond)
     if some:
+        ends = first_few((f"{one} ends at {log.latest[one]}" for one in some), NAMED_MAX)
         raise UsageError(
-            f"--from {position} is beyond the end: {listed(f'{one} ends at {log.latest[one]}' for one in some)}",
+            f"--from {position} is beyond the end: {ends}",
             hint="where an export begins is fixed by its first run; --from end begins with what comes next",
         )
-
-
-def listed(names: Iterable[str]) -> str:
-    """In a sentence; of more than NAMED_MAX how many more there are."""
-    all_of_them = list(names)
-    more = len(all_of_them) - NAMED_MAX
-    return ", ".join(all_of_them[:NAMED_MAX]) + (f" and {more:,} more" if more > 0 else "")

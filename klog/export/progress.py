@@ -4,56 +4,45 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
-from typing import Any, Final
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
 
-from klog.export.batch_writer import BatchWriter, WriteJob, WriteResult
+from klog.export.batch_writer import BatchWriter, WriteJob
 
 EVERY_S: Final = 0.5
 
 
-class WatchedWriter:
-    """A writer that reports its progress every half second."""
+@contextmanager
+def watching(writer: BatchWriter, job: WriteJob, show: Callable[[str], None] | None) -> Iterator[None]:
+    """Report every half second how far the writer is with the job. ``show``: shows a line in place of the previous one;
+    called with an empty line at the end. None: nobody looks."""
+    if show is None:
+        yield
+        return
+    done = threading.Event()
+    watcher = threading.Thread(target=_watch, args=(writer, job, show, done), name="export-progress", daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        done.set()
+        watcher.join()
+        show("")
 
-    def __init__(self, writer: BatchWriter, show: Callable[[str], None]) -> None:
-        """``show``: shows a line in place of the previous one; called with an empty line at the end."""
-        self._writer = writer
-        self._show = show
 
-    @property
-    def engine(self) -> str:
-        return self._writer.engine
-
-    @property
-    def fraction(self) -> float | None:
-        return self._writer.fraction
-
-    def ready(self, decode: dict[str, Any] | None) -> None:
-        self._writer.ready(decode)
-
-    def write(self, job: WriteJob) -> WriteResult:
-        done = threading.Event()
-        watcher = threading.Thread(target=self._watch, args=(job, done), name="export-progress", daemon=True)
-        watcher.start()
+def _watch(writer: BatchWriter, job: WriteJob, show: Callable[[str], None], done: threading.Event) -> None:
+    size = sum(one.to_offset - one.from_offset for one in job.ranges)  # an offset is a byte address
+    began: float | None = None
+    while not done.wait(EVERY_S):
         try:
-            return self._writer.write(job)
-        finally:
-            done.set()
-            watcher.join()
-            self._show("")
-
-    def _watch(self, job: WriteJob, done: threading.Event) -> None:
-        size = sum(one.to_offset - one.from_offset for one in job.ranges)  # an offset is a byte address
-        began: float | None = None
-        while not done.wait(EVERY_S):
-            try:
-                fraction = self._writer.fraction
-            except Exception:  # an error of the display must not end the export
-                fraction = None
-            if fraction is not None and began is None:
-                began = time.monotonic()
-            elapsed_s = time.monotonic() - began if began is not None else 0.0
-            self._show(line(job.messages, size, fraction, elapsed_s))
+            fraction = writer.fraction
+        except Exception:  # an error of the display must not end the export
+            fraction = None
+        if fraction is not None and began is None:
+            began = time.monotonic()
+        elapsed_s = time.monotonic() - began if began is not None else 0.0
+        show(line(job.messages, size, fraction, elapsed_s))
 
 
 def timed(say: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> Callable[[str], None]:

@@ -21,7 +21,8 @@ from klog.export.file_statistics import FileStatistics, PartitionStatistics, col
 from klog.export.files import check_format, check_known
 from klog.export.manifest import FIRST_FORMAT, ExportedPartition, ExportIdentity, Gap, Manifest, now
 from klog.export.partitioning import Partitioning
-from klog.export.positions import Limits, listed, resolve
+from klog.export.positions import NAMED_MAX, Limits, resolve
+from klog.export.progress import watching
 from klog.export.root import ExportRoot, Staged
 from klog.export.rows import ExportedRange
 from klog.export.stores.store import Store
@@ -29,7 +30,7 @@ from klog.export.tables.commits import TableCommits, schema_of
 from klog.export.tables.growth import added_columns, grown
 from klog.export.topics import check_same, describe, exported_to, partitions_of
 from klog.export.undecodable import UndecodableLimit, first_reason, told
-from klog.names import TopicPartition, counted
+from klog.names import TopicPartition, counted, first_few
 
 STEPS = ("planned", "started", "staged", "written", "counted", "flushed", "committed", "checkpointed")
 """The steps of `run`, in order. A process killed at any of them leaves the whole batch or nothing of it."""
@@ -77,6 +78,7 @@ def run(
     fail_on_data_loss: bool = True,
     on_step: Callable[[str], None] = lambda step: None,
     on_note: Callable[[str], None] = lambda text: None,
+    on_progress: Callable[[str], None] | None = None,
 ) -> list[ExportedRange]:
     """Export the new messages of ``topics`` (by default: of all topics of the export) and commit them as one batch.
 
@@ -88,7 +90,7 @@ def run(
     to hold the rows against it. ``fail_on_data_loss=False``: offsets that retention removed before they were
     exported become gaps in the manifest, and the run does not fail. ``checksum``: the manifest gets checksums of the
     messages. ``on_step`` is called with each of STEPS. ``on_note`` is called with a sentence for each deviation
-    from the request.
+    from the request. ``on_progress``: as `klog.export.progress.watching` reports the writing.
 
     Raises UsageError if the first run is to begin beyond the end of a partition; Refused if the root is not an export,
     or is one of another topic or cluster; UnknownTopicOrPartition; OffsetOutOfRange if offsets to export are gone;
@@ -153,7 +155,9 @@ def run(
                 return _rows(plan, None)
             start(plan.decode)
             summed = checksum or known.table is not None  # a table's batch has a receipt, and others write to the table
-            rows = _export(place, cluster, bootstrap, plan, writer, max_file_bytes, summed, on_step, on_note)
+            rows = _export(
+                place, cluster, bootstrap, plan, writer, max_file_bytes, summed, on_step, on_note, on_progress
+            )
             if rows is not None:
                 return rows
 
@@ -333,15 +337,21 @@ def _export(
     checksum: bool,
     on_step: Callable[[str], None],
     on_note: Callable[[str], None],
+    on_progress: Callable[[str], None] | None,
 ) -> list[ExportedRange] | None:
     """Write, count, flush, commit. None if another run committed this batch first."""
     started_at = now()
     written, found = WriteResult(), FileStatistics()
     reason: str | None = None
 
+    def write(folder: str) -> WriteResult:
+        job = _job(place, bootstrap, plan, folder, max_file_bytes, checksum)
+        with watching(writer, job, on_progress):
+            return writer.write(job)
+
     def fill(staged: Staged) -> Manifest:
         nonlocal plan, written, found, reason
-        written = writer.write(_job(place, bootstrap, plan, staged.folder, max_file_bytes, checksum))
+        written = write(staged.folder)
         wider = grown(plan.decode, written.met, cluster.schema, types_stay=plan.identity.commit == "delta")
         if wider != plan.decode:
             if added := added_columns(plan.decode, wider):  # else a column that was always written need not be now
@@ -349,7 +359,7 @@ def _export(
             plan = plan._replace(decode=wider)
             place.store.remove(staged.folder)
             place.store.make_folder(staged.folder)
-            written = writer.write(_job(place, bootstrap, plan, staged.folder, max_file_bytes, checksum))
+            written = write(staged.folder)
         on_step("written")
         summed = checksum and written.checksums is None and plan.decode is None
         found = collect_statistics(place.store, staged.folder, checksum=summed)
@@ -366,8 +376,9 @@ def _export(
         on_note(told(place, f"{counted(undecodable, 'message')} of batch {plan.batch}", reason))
     for schema_id in sorted(written.left_out.keys() - plan.known_schema_ids):
         of_schema = f" of schema {schema_id}" if schema_id >= 0 else ""
+        paths = first_few(written.left_out[schema_id], NAMED_MAX)
         on_note(
-            f"messages{of_schema} have fields that {place} has no columns for: {listed(written.left_out[schema_id])}; "
+            f"messages{of_schema} have fields that {place} has no columns for: {paths}; "
             "an export to another root takes all that a schema can have"
         )
     return _rows(plan, found)

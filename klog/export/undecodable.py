@@ -77,15 +77,15 @@ def told(place: ExportRoot, messages: str, reason: str | None) -> str:
     return f"{messages} cannot be decoded{first}; {place}/{place.undecodable_folders} has the bytes and the reasons"
 
 
-def told_of_all(root: str | Store) -> str | None:
-    """The same of all that an export has; None where it has none, or is being changed at this moment."""
-    place, messages, reason = ExportRoot(root), 0, None
+def told_of_all(root: str | Store, messages: int) -> str | None:
+    """The same of all that an export has, so many; None where it is being changed at this moment."""
+    place, reason = ExportRoot(root), None
     try:
         for batch in place.batch_numbers():
             manifest, _ = place.manifest(batch)
-            messages += sum(part.undecodable for part in manifest.partitions.values())
-            if messages and reason is None:
-                reason = first_reason(place.store, manifest.files, partial(place.file_path, manifest))
+            reason = first_reason(place.store, manifest.files, partial(place.file_path, manifest))
+            if reason is not None:
+                break
     except KlogError:
         return None
-    return told(place, counted(messages, "message"), reason) if messages else None
+    return told(place, counted(messages, "message"), reason)

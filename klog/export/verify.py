@@ -11,9 +11,8 @@ from klog.client.raw_fetch import Range, RawCluster
 from klog.errors import CorruptLog, Refused
 from klog.export import history
 from klog.export.batch_writer import checksum_text, is_undecodable
-from klog.export.file_statistics import FileStatistics, collect_statistics
+from klog.export.file_statistics import FileStatistics, collect_statistics, count_files
 from klog.export.manifest import ExportIdentity, Manifest
-from klog.export.results import result_files
 from klog.export.root import ExportRoot
 from klog.export.rows import ExportCheck
 from klog.export.stores.store import Store
@@ -164,7 +163,7 @@ def _check_files(
         return FileStatistics()
     try:
         if known.stream is not None:
-            found = FileStatistics(files=result_files(place.store, place.batch_folder(manifest), thorough=True))
+            found = FileStatistics(files=count_files(place.store, place.batch_folder(manifest), thorough=True))
         else:
             found = collect_statistics(
                 place.store,

@@ -202,7 +202,7 @@ class _Comparison:
                     yield Incompatibility(
                         Kind.MISSING_ENUM_SYMBOLS,
                         "",
-                        f"{reader.full_name} lacks {_some(lacking)}, and has no default for unknown symbols",
+                        f"{reader.full_name} lacks {first_few(lacking, 5)}, and has no default for unknown symbols",
                     )
             case Fixed(), Fixed():
                 if reader.size != writer.size:
@@ -262,7 +262,3 @@ def _mismatch(reader: Node, writer: Node) -> Incompatibility:
 
 def _under(name: str, found: Iterable[Incompatibility]) -> Iterator[Incompatibility]:
     return (replace(one, path=f"/{name}{one.path}") for one in found)
-
-
-def _some(names: Sequence[str]) -> str:
-    return first_few(names, 5)

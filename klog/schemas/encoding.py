@@ -99,7 +99,8 @@ class _Writers:
                 return  # as the decoder shows a record without fields
             if type(value) is not dict:
                 raise not_a("an object", value)
-            if unknown := next((name for name in value if name not in writers), None):
+            unknown = next((name for name in value if name not in writers), None)
+            if unknown is not None and not self._of_defaults:
                 raise Unfit(f"the schema has no field {unknown}; it has {', '.join(writers) or 'none'}")
             for name, one in writers.items():
                 try:
@@ -125,9 +126,7 @@ class _Writers:
             if not may_be_missing(field):
                 raise Unfit(f"the field {field.name} is missing, and the schema has no default for it")
             if default is None:
-                made = bytearray()
-                _Writers(of_defaults=True).of(field.node)(field.default, made)
-                default = bytes(made)
+                default = default_datum(field)
             out += default
 
         return write
@@ -221,6 +220,13 @@ class _Writers:
             return b64decode(value, validate=True)
         except (binascii.Error, ValueError):
             raise not_a("bytes in base64", value) from None
+
+
+def default_datum(field: Field) -> bytes:
+    """What a field's default is where it is written. Unfit."""
+    made = bytearray()
+    _Writers(of_defaults=True).of(field.node)(field.default, made)
+    return bytes(made)
 
 
 _MISSING: Final = object()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from klog.client.raw_fetch import Range, RawCluster
 from klog.config.properties import read_text
@@ -31,50 +31,52 @@ SAMPLE_BYTES: Final = 8 << 20
 """Of a topic, to infer a schema from."""
 
 
-def plan_decoding(
-    cluster: RawCluster,
-    topics: Sequence[str],
-    asked: str,
-    *,
-    reader: str | None = None,
-    keep: bool = False,
-    known: dict[str, Any] | None = None,
-    flat: bool = False,
-) -> dict[str, Any]:
-    """A Decoding as JSON, by ``asked``: ``avro``, ``avro:value`` or ``avro:key``; ``json`` and ``protobuf`` likewise.
+class Decode(NamedTuple):
+    """What is asked to be decoded.
 
-    ``reader`` is the id of the schema to read as, or a file with its text; if None, the newest of the subject
-    ``<topic>-value`` (or -key), which must be the same for all topics; for JSON one that a sample of the messages fits.
-    For Protocol Buffers it is ``FILE`` or ``FILE#MESSAGE``: a set of descriptors. ``known`` is what the export was
-    begun with: it stays, unless something else is asked for by name. ``keep``: the bytes stay beside what they mean.
-    ``flat``: for a table, whose columns are the record's fields. Columns of Avro grow with later schemas unless
-    ``reader`` says what they are.
-
-    UsageError for another text; SchemaNotFound, SubjectNotFound, InvalidSchema; Refused where topics differ, or no
-    message shows a schema.
+    ``asked``: ``avro``, ``avro:value`` or ``avro:key``; ``json`` and ``protobuf`` likewise. ``reader`` is the id of the
+    schema to read as, or a file with its text; if None, the newest of the subject ``<topic>-value`` (or -key), which
+    must be the same for all topics; for JSON one that a sample of the messages fits. For Protocol Buffers it is
+    ``FILE`` or ``FILE#MESSAGE``: a set of descriptors. ``keep``: the bytes stay beside what they mean.
     """
-    form, column = _asked(asked)
-    if known is not None and (known["column"], known.get("form", AVRO)) == (column, form):
-        keep = keep or known["keep"]
-        if reader is None and keep == known["keep"]:
-            return known
-    schema_id, descriptor = -1, ""
-    if form == PROTOBUF:
-        text, descriptor = _described(reader)
-    elif reader is None and form == JSON:
-        text = _inferred(cluster, topics, column)
-    elif reader is None or reader.isdecimal():
-        schema_id = _newest(cluster, topics, column) if reader is None else int(reader)
-        text = cluster.schema(schema_id)
-    else:
-        text = _file(reader)
-    from klog.export.message_columns import SCHEMA  # pyarrow: a run with nothing to export has no time for it
-    from klog.schemas.decoding.decoder import Decoding
 
-    grows = reader is None and form == AVRO
-    decoding = Decoding(column, text, schema_id, keep, flat, grows, form, descriptor)
-    decoding.typed_schema(SCHEMA)  # said now, and not by a task
-    return decoding.as_json()
+    asked: str
+    reader: str | None = None
+    keep: bool = False
+
+    def plan(
+        self, cluster: RawCluster, topics: Sequence[str], known: dict[str, Any] | None = None, flat: bool = False
+    ) -> dict[str, Any]:
+        """A Decoding as JSON. ``known`` is what the export was begun with: it stays, unless something else is asked for
+        by name. ``flat``: for a table, whose columns are the record's fields. Columns of Avro grow with later schemas
+        unless ``reader`` says what they are.
+
+        UsageError for another text; SchemaNotFound, SubjectNotFound, InvalidSchema; Refused where topics differ, or no
+        message shows a schema.
+        """
+        form, column = _asked(self.asked)
+        reader, keep = self.reader, self.keep
+        if known is not None and (known["column"], known.get("form", AVRO)) == (column, form):
+            keep = keep or known["keep"]
+            if reader is None and keep == known["keep"]:
+                return known
+        schema_id, descriptor = -1, ""
+        if form == PROTOBUF:
+            text, descriptor = _described(reader)
+        elif reader is None and form == JSON:
+            text = _inferred(cluster, topics, column)
+        elif reader is None or reader.isdecimal():
+            schema_id = _newest(cluster, topics, column) if reader is None else int(reader)
+            text = cluster.schema(schema_id)
+        else:
+            text = _file(reader)
+        from klog.export.message_columns import SCHEMA  # pyarrow: a run with nothing to export has no time for it
+        from klog.schemas.decoding.decoder import Decoding
+
+        grows = reader is None and form == AVRO
+        decoding = Decoding(column, text, schema_id, keep, flat, grows, form, descriptor)
+        decoding.typed_schema(SCHEMA)  # said now, and not by a task
+        return decoding.as_json()
 
 
 def _asked(text: str) -> tuple[str, str]:

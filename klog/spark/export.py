@@ -11,15 +11,15 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from multiprocessing import connection
-from typing import Any, NamedTuple
+from typing import Any
 
-from klog.client.raw_fetch import RawCluster
 from klog.errors import HostError, KlogError, StorageError, UsageError
 from klog.export import run as export_run
 from klog.export.batch_writer import BatchWriter, WriteJob, WriteResult
 from klog.export.rows import ExportedRange
 from klog.export.stores.opening import open_store
 from klog.export.stores.store import Store
+from klog.spark.decoding import Decode
 from klog.spark.running import hadoop, jvm
 from klog.spark.running.target import SparkTarget
 from klog.spark.short_errors import klog_errors, translated
@@ -28,21 +28,6 @@ JVM_ENDS_S = 2.0
 """How long a JVM that no longer answers may take to be gone."""
 
 hadoop.register_stores()
-
-
-class Decode(NamedTuple):
-    """What is asked to be decoded; see `klog.spark.decoding.plan_decoding`."""
-
-    asked: str
-    reader: str | None = None
-    keep: bool = False
-
-    def plan(
-        self, cluster: RawCluster, topics: Sequence[str], known: dict[str, Any] | None, flat: bool = False
-    ) -> dict[str, Any]:
-        from klog.spark.decoding import plan_decoding
-
-        return plan_decoding(cluster, topics, self.asked, reader=self.reader, keep=self.keep, known=known, flat=flat)
 
 
 def run_export(
@@ -54,14 +39,12 @@ def run_export(
     where: SparkTarget | None = None,
     writer: str | None = None,
     unsafe_single_writer: bool = False,
-    on_progress: Callable[[str], None] | None = None,
     **options: Any,
 ) -> list[ExportedRange]:
     """Export what is new of ``topics`` to ``root``; the rows, none where nothing is new. Blocks.
 
     ``options`` and errors as `klog.export.run.run`; ``where`` is this machine's cores if None; ``writer``
-    one of WRITERS, Spark's own if None and the root lies where tasks cannot write, else the direct one. ``on_progress``
-    gets the progress of the writing, as `klog.export.progress.WatchedWriter` reports it.
+    one of WRITERS, Spark's own if None and the root lies where tasks cannot write, else the direct one.
     """
     if writer is not None and writer not in WRITERS:
         raise UsageError(f"--writer {writer}: there are {', '.join(WRITERS)}")
@@ -74,13 +57,8 @@ def run_export(
         from klog.spark.frames import check_division
 
         check_division(options.get("partition_by"))
-    chosen = WRITERS[name](where)
-    if on_progress is not None:
-        from klog.export.progress import WatchedWriter
-
-        chosen = WatchedWriter(chosen, on_progress)
     plan = None if decode is None else decode.plan
-    return export_run.run(bootstrap, topics, store, chosen, decode=plan, **options)
+    return export_run.run(bootstrap, topics, store, WRITERS[name](where), decode=plan, **options)
 
 
 def warm_up(root: str, where: SparkTarget, writer: str | None = None, *, unsafe_single_writer: bool = False) -> None:

@@ -104,6 +104,15 @@ def _counts(cluster: RawCluster, ranges: Sequence[Range], is_exact: bool) -> Map
     return found
 
 
+def messages_in(cluster: RawCluster, ranges: Sequence[Range]) -> int | None:
+    """Of all ranges; None where a broker cannot count, or has deleted some of it meanwhile."""
+    try:
+        counts = cluster.counts(ranges).values()
+    except OffsetOutOfRange:
+        return None
+    return None if None in counts else sum(count or 0 for count in counts)
+
+
 def _split(cluster: RawCluster, options: SourceOptions, ranges: list[Range]) -> list[tuple[Range, ...]]:
     def align(one: Range, offset: int) -> int:
         with suppress(KlogError):  # an unaligned cut costs a batch decoded twice, nothing else

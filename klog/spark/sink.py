@@ -47,7 +47,7 @@ class SentMessages(WriterCommitMessage):  # type: ignore[misc]  # pyspark is not
 
 
 class _Sending:
-    """Of any query: `write` in the tasks, the rest beside the driver."""
+    """Of any query: `write` in the tasks, the rest beside the driver. ``batchId``: of a streaming one."""
 
     def __init__(self, options: SinkOptions) -> None:
         open_producer(options.producer)  # InvalidConfig before any row
@@ -59,27 +59,29 @@ class _Sending:
         check_worker(self.versions)
         return send(self.options, iterator)
 
+    @short_errors()
+    def commit(self, messages: Sequence[SentMessages | None], batchId: int | None = None) -> None:
+        what = "the query" if batchId is None else f"batch {batchId}"
+        sent = totals(messages)
+        rows = sum(one.rows for one in messages if one is not None)
+        if sent.total() != rows:
+            raise SendFailed(f"{what} had {rows} rows, {sent.total()} messages were acknowledged", {})
+        log.info("%s: %d messages sent: %s", what, rows, ", ".join(f"{one} {sent[one]}" for one in sorted(sent)))
+
+    def abort(self, messages: Sequence[SentMessages | None], batchId: int | None = None) -> None:
+        what = "the query" if batchId is None else f"batch {batchId}"
+        sent = totals(messages)
+        if sent:
+            said = ", ".join(f"{one} {sent[one]}" for one in sorted(sent))
+            log.warning("%s failed; what its other tasks had sent stays in the log: %s", what, said)
+
 
 class KlogWriter(_Sending, DataSourceArrowWriter):  # type: ignore[misc]
     """A batch query's."""
 
-    @short_errors()
-    def commit(self, messages: Sequence[SentMessages | None]) -> None:
-        _settle(messages, "the query")
-
-    def abort(self, messages: Sequence[SentMessages | None]) -> None:
-        _regret(messages, "the query")
-
 
 class KlogStreamWriter(_Sending, DataSourceStreamArrowWriter):  # type: ignore[misc]
     """A streaming query's. Every output mode appends, as with the connector."""
-
-    @short_errors()
-    def commit(self, messages: Sequence[SentMessages | None], batchId: int) -> None:
-        _settle(messages, f"batch {batchId}")
-
-    def abort(self, messages: Sequence[SentMessages | None], batchId: int) -> None:
-        _regret(messages, f"batch {batchId}")
 
 
 def totals(messages: Sequence[SentMessages | None]) -> Counter[TopicPartition]:
@@ -89,21 +91,6 @@ def totals(messages: Sequence[SentMessages | None]) -> Counter[TopicPartition]:
         if one is not None:
             found.update(one.messages)
     return found
-
-
-def _settle(messages: Sequence[SentMessages | None], what: str) -> None:
-    sent = totals(messages)
-    rows = sum(one.rows for one in messages if one is not None)
-    if sent.total() != rows:
-        raise SendFailed(f"{what} had {rows} rows, {sent.total()} messages were acknowledged", {})
-    log.info("%s: %d messages sent: %s", what, rows, ", ".join(f"{one} {sent[one]}" for one in sorted(sent)))
-
-
-def _regret(messages: Sequence[SentMessages | None], what: str) -> None:
-    sent = totals(messages)
-    if sent:
-        said = ", ".join(f"{one} {sent[one]}" for one in sorted(sent))
-        log.warning("%s failed; what its other tasks had sent stays in the log: %s", what, said)
 
 
 def send(options: SinkOptions, batches: Iterator[pa.RecordBatch]) -> SentMessages:

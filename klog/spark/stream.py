@@ -31,7 +31,7 @@ from klog.errors import OffsetOutOfRange, Refused, UnknownTopicOrPartition, Usag
 from klog.names import TopicPartition
 from klog.spark.option_table import warn_of
 from klog.spark.options import SourceOptions
-from klog.spark.planning import UNANSWERED, Ends, Task, plan_ranges, read_ends, starting_offsets
+from klog.spark.planning import UNANSWERED, Ends, Task, messages_in, plan_ranges, read_ends, starting_offsets
 from klog.spark.short_errors import short_errors
 from klog.spark.stream_offsets import StreamOffsets, is_recreated
 from klog.spark.tasks import TaskPartition, read_rows
@@ -111,7 +111,9 @@ class KlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
         ]
         stops = self._limited(cluster, pending, limit)
         behind = [one._replace(from_offset=stops[one]) for one in pending if stops[one] < one.to_offset]
-        lag = _lag(cluster, behind)
+        messages = messages_in(cluster, behind)
+        size = None if messages is None else sum(one.to_offset - one.from_offset for one in behind)
+        lag = {"messages": messages, "bytes": size}
         self._reported = {**StreamOffsets(latest, ids).to_json(), "reads": self.options.reads, "lag": lag}
         offsets = {TopicPartition(one.topic, one.partition): stops[one] for one in pending}
         if began.initial:
@@ -263,18 +265,6 @@ class KlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
                 warn_of(self._without_effect)
             self._was_connected = True
         return self._cluster
-
-
-def _lag(cluster: RawCluster, behind: Sequence[Range]) -> dict[str, int | None]:
-    """What waits behind a batch; None where a broker cannot count, or has deleted some of it meanwhile."""
-    try:
-        counts = list(cluster.counts(behind).values())
-    except OffsetOutOfRange:
-        counts = [None]
-    known = [count for count in counts if count is not None]
-    if len(known) < len(counts):
-        return {"messages": None, "bytes": None}
-    return {"messages": sum(known), "bytes": sum(one.to_offset - one.from_offset for one in behind)}
 
 
 def _messages(cluster: RawCluster, ranges: Sequence[Range]) -> dict[Range, int]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from klog.client.raw_fetch import RawCluster
 from klog.errors import CorruptLog
-from klog.spark.decoding import decoder_of, plan_decoding
+from klog.spark.decoding import Decode, decoder_of
 from klog.spark.tasks import Versions, check_worker
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ def with_records(
 ) -> Any:
     """The columns ``kept`` of messages, and ``record``: the value in the reader's schema.
 
-    ``reader`` as in `plan_decoding`, whose errors this has. ``bad``: as `klog.streams.streams.Form`.
+    ``reader`` as in `klog.spark.decoding.Decode`, whose errors this has. ``bad``: as `klog.streams.streams.Form`.
     """
     import pyarrow as pa
     from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
@@ -28,7 +28,7 @@ def with_records(
     from klog.schemas.decoding.decoder import Decoding
 
     with RawCluster(bootstrap) as cluster:
-        plan = plan_decoding(cluster, topics, "avro:value", reader=reader)
+        plan = Decode("avro:value", reader).plan(cluster, topics)
     wanted = frame.select(*kept, "value")
     columns = to_arrow_schema(wanted.schema)
     typed = Decoding.from_json(plan).typed_schema(columns)

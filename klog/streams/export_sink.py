@@ -16,8 +16,8 @@ from typing import Any
 from klog import __version__
 from klog.errors import Refused, UsageError
 from klog.export.commit import commit_batch
+from klog.export.file_statistics import count_files
 from klog.export.manifest import ExportIdentity, Manifest, now
-from klog.export.results import result_files
 from klog.export.root import ExportRoot, Staged
 from klog.export.run import TableChoice, check_same_table, check_table
 from klog.spark.frames import COMPRESSION, readable_times
@@ -84,7 +84,7 @@ class ExportSink:
             for stored in place.store.walk(staged.folder):
                 if stored.path.rpartition("/")[2].startswith(("_", ".")):
                     place.store.remove(stored.path)  # Spark's marks and sums
-            files = result_files(place.store, staged.folder)
+            files = count_files(place.store, staged.folder)
             for empty in (one for one in files if not one.messages):
                 place.store.remove(f"{staged.folder}/{empty.path}")
             written = tuple(one for one in files if one.messages)

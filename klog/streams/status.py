@@ -7,8 +7,8 @@ from dataclasses import dataclass, fields
 
 from klog.client.positions import LATEST
 from klog.client.raw_fetch import Range, RawCluster
-from klog.errors import OffsetOutOfRange
 from klog.names import TopicPartition
+from klog.spark.planning import messages_in
 from klog.streams.folder import Progress, StreamFolder
 
 RUNNING, STOPPED, FAILED, KILLED = "running", "stopped", "failed", "killed"
@@ -124,9 +124,4 @@ def lag(cluster: RawCluster, progress: Progress) -> int | None:
             begin = partitions.get(str(one.partition), 0)
             if begin < end:
                 waiting.append(Range(topic, one.partition, begin, end))
-    try:
-        counts = cluster.counts(waiting)
-    except OffsetOutOfRange:
-        return None  # retention is behind what was read: the stream itself says so
-    known = [count for count in counts.values() if count is not None]
-    return sum(known) if len(known) == len(counts) else None
+    return messages_in(cluster, waiting)

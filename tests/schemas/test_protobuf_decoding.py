@@ -85,7 +85,7 @@ Visit = message_class("shop.Visit")
 def decoder(name: str = "shop.Visit") -> RowDecoder:
     reader, descriptor = described(FILES, name)
     decoding = Decoding("value", reader, form="protobuf", descriptor=descriptor)
-    decoding.check()
+    decoding.typed_schema(pa.schema([]))
     return RowDecoder(Decoding.from_json(decoding.as_json()))
 
 
@@ -222,4 +222,4 @@ def test_a_type_has_to_be_named_where_there_are_several() -> None:
         described(without_import.SerializeToString(), "shop.Visit")
     reader, descriptor = described(FILES, "shop.Node")
     with pytest.raises(InvalidSchema):  # it contains itself
-        Decoding("value", reader, form="protobuf", descriptor=descriptor).check()
+        Decoding("value", reader, form="protobuf", descriptor=descriptor).typed_schema(pa.schema([]))

@@ -20,7 +20,8 @@ from klog.export.gc import find_garbage
 from klog.export.rows import ExportedRange
 from klog.export.run import TableChoice, run
 from klog.export.verify import verify
-from klog.spark.export import Decode, LocalWriter
+from klog.spark.decoding import Decode
+from klog.spark.export import LocalWriter
 from tests.spark.conftest import Message, TopicOnBroker, make_messages
 from tests.spark.killed_export import Kill, kill_each
 

@@ -26,8 +26,8 @@ from klog.export.undecodable import UndecodableLimit, limit_of
 from klog.export.verify import verify
 from klog.record.avro_framing import frame
 from klog.spark import read_export
-from klog.spark.decoding import plan_decoding
-from klog.spark.export import Decode, LocalWriter, run_export
+from klog.spark.decoding import Decode
+from klog.spark.export import LocalWriter, run_export
 from tests.rows import each
 from tests.spark.conftest import Message, TopicOnBroker
 
@@ -306,7 +306,7 @@ def test_typed_files_have_the_columns_that_were_planned(
     topic = new_topic()
     register(registry, topic.name, SECOND)
     with RawCluster(topic.bootstrap) as cluster:
-        decode = plan_decoding(cluster, [topic.name], "avro")
+        decode = Decode("avro").plan(cluster, [topic.name])
     from klog.export.message_columns import SCHEMA
     from klog.schemas.decoding.decoder import Decoding
 

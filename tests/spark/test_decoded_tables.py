@@ -17,7 +17,8 @@ from klog.export.root import ExportRoot
 from klog.export.rows import ExportedRange
 from klog.export.run import TableChoice, run
 from klog.record.avro_framing import frame
-from klog.spark.export import Decode, LocalWriter
+from klog.spark.decoding import Decode
+from klog.spark.export import LocalWriter
 from tests.spark.conftest import Message, TopicOnBroker
 from tests.spark.test_decoded_export import datum, record, register
 from tests.spark.test_tables import FORMATS, ONE, iceberg, rows, states

@@ -16,7 +16,7 @@ from klog.coordination.schemas import AVRO, SchemaRegistry
 from klog.errors import NoSuchThing, Refused, UsageError
 from klog.protocol.schema_errors import InvalidSchema, SchemaNotFound, SubjectNotFound
 from klog.spark import decoding
-from klog.spark.decoding import plan_decoding, schemas_at
+from klog.spark.decoding import Decode, schemas_at
 from tests.broker_fixture import ROOT, RunningBroker
 from tests.spark.refusals import not_refused
 
@@ -44,42 +44,42 @@ def test_the_newest_schema_of_the_topic_s_subject(cluster: RawCluster, registry:
     schema_id, text = register(registry, f"{topic}-value", "a", "b")
     key_id, key_text = register(registry, f"{topic}-key", topic.replace("-", "_"))
     for asked in ("avro", "avro:value"):
-        found = plan_decoding(cluster, [topic], asked)
+        found = Decode(asked).plan(cluster, [topic])
         assert found == {"column": "value", "reader": text, "reader_id": schema_id, "keep": False, "grows": True}
-    found = plan_decoding(cluster, [topic], "avro:key", keep=True)
+    found = Decode("avro:key", keep=True).plan(cluster, [topic])
     assert found == {"column": "key", "reader": key_text, "reader_id": key_id, "keep": True, "grows": True}
 
 
 def test_what_an_export_was_begun_with_stays(cluster: RawCluster, registry: SchemaRegistry, topic: str) -> None:
     first, _ = register(registry, f"{topic}-value", "a")
-    known = plan_decoding(cluster, [topic], "avro")
+    known = Decode("avro").plan(cluster, [topic])
     second, _ = register(registry, f"{topic}-value", "a", "b")
-    assert plan_decoding(cluster, [topic], "avro", known=known) == known
-    assert plan_decoding(cluster, [], "avro:value", known=known) == known
-    assert plan_decoding(cluster, [topic], "avro", known=known, reader=str(second))["reader_id"] == second
+    assert Decode("avro").plan(cluster, [topic], known) == known
+    assert Decode("avro:value").plan(cluster, [], known) == known
+    assert Decode("avro", reader=str(second)).plan(cluster, [topic], known)["reader_id"] == second
     fixed = {name: value for name, value in known.items() if name != "grows"}
-    assert plan_decoding(cluster, [topic], "avro", known=fixed) == fixed, "a root of an earlier klog"
-    assert plan_decoding(cluster, [topic], "avro", known=known, reader=str(first)) == fixed
-    assert plan_decoding(cluster, [topic], "avro", known=known, keep=True) != known
+    assert Decode("avro").plan(cluster, [topic], fixed) == fixed, "a root of an earlier klog"
+    assert Decode("avro", reader=str(first)).plan(cluster, [topic], known) == fixed
+    assert Decode("avro", keep=True).plan(cluster, [topic], known) != known
     kept = known | {"keep": True}
-    assert plan_decoding(cluster, [topic], "avro", known=kept) == kept, "what a later run leaves out stays"
-    assert plan_decoding(cluster, [topic], "avro", known=kept, reader=str(first)) == fixed | {"keep": True}
-    assert plan_decoding(cluster, [topic], "avro", known=known | {"column": "key"})["column"] == "value"
+    assert Decode("avro").plan(cluster, [topic], kept) == kept, "what a later run leaves out stays"
+    assert Decode("avro", reader=str(first)).plan(cluster, [topic], kept) == fixed | {"keep": True}
+    assert Decode("avro").plan(cluster, [topic], known | {"column": "key"})["column"] == "value"
 
 
 def test_a_schema_of_one_s_own(cluster: RawCluster, registry: SchemaRegistry, topic: str, tmp_path: Path) -> None:
     schema_id, text = register(registry, f"{topic}-other", "a")
-    assert plan_decoding(cluster, [topic], "avro", reader=str(schema_id))["reader"] == text
+    assert Decode("avro", reader=str(schema_id)).plan(cluster, [topic])["reader"] == text
     file = tmp_path / "schema.avsc"
     file.write_text(text)
-    assert plan_decoding(cluster, [topic], "avro", reader=str(file))["reader_id"] == -1
+    assert Decode("avro", reader=str(file)).plan(cluster, [topic])["reader_id"] == -1
     file.write_text('{"type": "record", "name": "R", "fields": [{"name": "r", "type": "R"}]}')
     with pytest.raises(InvalidSchema):
-        plan_decoding(cluster, [topic], "avro", reader=str(file))
+        Decode("avro", reader=str(file)).plan(cluster, [topic])
     with pytest.raises(NoSuchThing, match="schema"):
-        plan_decoding(cluster, [topic], "avro", reader=str(tmp_path / "none"))
+        Decode("avro", reader=str(tmp_path / "none")).plan(cluster, [topic])
     with pytest.raises(SchemaNotFound):
-        plan_decoding(cluster, [topic], "avro", reader=str(2**31 - 1))
+        Decode("avro", reader=str(2**31 - 1)).plan(cluster, [topic])
 
 
 def test_topics_whose_schemas_differ_are_one_export_by_a_common_schema_only(
@@ -88,29 +88,29 @@ def test_topics_whose_schemas_differ_are_one_export_by_a_common_schema_only(
     topics = [topic, f"{topic}-2"]
     first, _ = register(registry, f"{topic}-value", "a")
     with pytest.raises(SubjectNotFound, match=f"{topic}-2-value") as caught:
-        plan_decoding(cluster, topics, "avro")
+        Decode("avro").plan(cluster, topics)
     assert caught.value.hint is not None
     register(registry, f"{topic}-2-value", "b")
     with pytest.raises(Refused, match="differ"):
-        plan_decoding(cluster, topics, "avro")
-    assert plan_decoding(cluster, topics, "avro", reader=str(first))["reader_id"] == first
+        Decode("avro").plan(cluster, topics)
+    assert Decode("avro", reader=str(first)).plan(cluster, topics)["reader_id"] == first
     register(registry, f"{topic}-2-value", "a")
-    assert plan_decoding(cluster, topics, "avro")["reader_id"] == first
+    assert Decode("avro").plan(cluster, topics)["reader_id"] == first
 
 
 def test_other_texts(cluster: RawCluster, topic: str) -> None:
     cases = ((asked, "avro:key") for asked in ("", "avro:headers", "json:headers", "Avro"))
-    assert not_refused(cases, lambda asked: plan_decoding(cluster, [topic], asked), UsageError) == []
+    assert not_refused(cases, lambda asked: Decode(asked).plan(cluster, [topic]), UsageError) == []
 
 
 def test_what_is_known_costs_no_arrow(broker: RunningBroker) -> None:
     code = f"""
 import sys
 from klog.client.raw_fetch import RawCluster
-from klog.spark.decoding import plan_decoding
+from klog.spark.decoding import Decode
 known = {{"column": "value", "reader": "x", "reader_id": 1, "keep": False}}
 with RawCluster({broker.bootstrap!r}) as cluster:
-    assert plan_decoding(cluster, ["t"], "avro", known=known) == known
+    assert Decode("avro").plan(cluster, ["t"], known) == known
 print([name for name in ("pyspark", "py4j", "pyarrow", "numpy") if name in sys.modules])
 """
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, check=True, text=True)
@@ -119,7 +119,7 @@ print([name for name in ("pyspark", "py4j", "pyarrow", "numpy") if name in sys.m
 
 def test_no_topics_and_nothing_known(cluster: RawCluster) -> None:
     with pytest.raises(UsageError, match="topics"):
-        plan_decoding(cluster, [], "avro")
+        Decode("avro").plan(cluster, [])
 
 
 def test_texts_are_asked_for_once_a_process(

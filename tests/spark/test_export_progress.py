@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from klog.client.raw_fetch import Range
 from klog.export import progress
 from klog.export.batch_writer import WriteJob, WriteResult
-from klog.export.progress import WatchedWriter, line, timed
+from klog.export.progress import line, timed, watching
 from klog.export.stores.local import LocalStore
 
 
@@ -52,14 +53,10 @@ def test_it_is_shown_while_it_is_written_and_then_taken_away(
                 raise OSError("no")
             return WriteResult()
 
-    watched = WatchedWriter(Slow(), show)
     job = WriteJob("", [Range("t", 0, 0, 2_000_000)], LocalStore(tmp_path), "x", messages=10)
-    assert watched.engine == "slow"
-    if fails:
-        with pytest.raises(OSError, match="no"):
-            watched.write(job)
-    else:
-        assert watched.write(job) == WriteResult()
+    slow = Slow()
+    with pytest.raises(OSError, match="no") if fails else nullcontext(), watching(slow, job, show):
+        slow.write(job)
     assert seen[0].startswith("5 of 10 messages, 1 of 2 MB")
     assert seen[1] == "10 messages, 2 MB: starting"
     assert seen[-1] == ""

@@ -19,7 +19,8 @@ from klog.errors import Refused, UsageError
 from klog.export.compact import compact
 from klog.export.partitioning import TEXT_MAX, Partitioning, folder_text
 from klog.export.run import TableChoice, run
-from klog.spark.export import Decode, LocalWriter, run_export
+from klog.spark.decoding import Decode
+from klog.spark.export import LocalWriter, run_export
 from tests.spark.conftest import Message, TopicOnBroker
 from tests.spark.refusals import not_refused
 from tests.spark.test_decoded_tables import FIRST, export, first, send

@@ -19,7 +19,8 @@ from klog.export.compact import compact
 from klog.export.run import run
 from klog.export.verify import verify
 from klog.record.avro_framing import frame
-from klog.spark.export import Decode, LocalWriter
+from klog.spark.decoding import Decode
+from klog.spark.export import LocalWriter
 from tests.broker_fixture import RunningBroker
 from tests.schemas.avro_reference import number
 from tests.spark.conftest import (

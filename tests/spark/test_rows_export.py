@@ -17,7 +17,8 @@ from klog.export.rows import ExportedRange
 from klog.export.run import TableChoice, run
 from klog.export.verify import verify
 from klog.protocol.schema_errors import InvalidSchema
-from klog.spark.export import Decode, LocalWriter
+from klog.spark.decoding import Decode
+from klog.spark.export import LocalWriter
 from tests.schemas.test_protobuf_decoding import FILES, Visit
 from tests.spark.conftest import Message, TopicOnBroker
 from tests.spark.test_tables import FORMATS, rows

@@ -15,7 +15,7 @@ from typing import Final
 import pytest
 
 from bench.maven import TABLES_SPARK_VERSION, PeerMissing, cache_folder, table_jars
-from klog.spark.export import Decode
+from klog.spark.decoding import Decode
 from tests.spark.conftest import Message, TopicOnBroker
 from tests.spark.test_tables import export
 

@@ -14,7 +14,8 @@ from confluent_kafka import TopicPartition as StockTopicPartition
 from klog.errors import UnknownTopicOrPartition, UsageError
 from klog.export.run import run
 from klog.export.verify import verify
-from klog.spark.export import Decode, LocalWriter
+from klog.spark.decoding import Decode
+from klog.spark.export import LocalWriter
 from klog.streams import undecodable
 from klog.streams.part_writer import PartWriter
 from klog.streams.undecodable import UndecodableTopic

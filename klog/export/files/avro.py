@@ -51,7 +51,6 @@ DEPTH_MAX: Final = 2 * parsing.DEPTH_MAX + 10
 
 
 class AvroFormat:
-    name = "avro"
     suffix = ".avro"
 
     def writer(self, sink: BinaryIO, schema: pa.Schema, *, group_bytes: int = GROUP_BYTES) -> AvroWriter:

@@ -30,11 +30,6 @@ class FileWriter(Protocol):
 
 class FileFormat(Protocol):
     @property
-    def name(self) -> str:
-        """As in manifests."""
-        ...
-
-    @property
     def suffix(self) -> str:
         """What its files' names end with, for readers that go by names."""
         ...

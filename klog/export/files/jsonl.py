@@ -54,7 +54,6 @@ _TIMESTAMP: Final = pa.timestamp("us", "UTC")
 
 
 class JsonLinesFormat:
-    name = "json"
     suffix = ".jsonl.gz"
 
     def writer(self, sink: BinaryIO, schema: pa.Schema, *, group_bytes: int = GROUP_BYTES) -> JsonLinesWriter:

@@ -21,7 +21,6 @@ BATCH_ROWS: Final = 1024
 
 
 class OrcFormat:
-    name = "orc"
     suffix = f".{COMPRESSION}.orc"
 
     def writer(self, sink: BinaryIO, schema: pa.Schema, *, group_bytes: int = GROUP_BYTES) -> OrcWriter:

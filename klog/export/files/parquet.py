@@ -27,7 +27,6 @@ READ_ROWS = 64 * 1024
 
 
 class ParquetFormat:
-    name = "parquet"
     suffix = f".{COMPRESSION}.parquet"
 
     def writer(self, sink: BinaryIO, schema: pa.Schema, *, group_bytes: int = GROUP_BYTES) -> ParquetWriter:

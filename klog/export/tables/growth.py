@@ -11,11 +11,12 @@ import contextlib
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from klog.export.tables.commits import schema_of
 from klog.protocol.schema_errors import InvalidSchema
 
 
 def grown(
-    decode: dict[str, Any] | None, met: Iterable[int], schema_of: Callable[[int], str], *, types_stay: bool = False
+    decode: dict[str, Any] | None, met: Iterable[int], text_of: Callable[[int], str], *, types_stay: bool = False
 ) -> dict[str, Any] | None:
     """The decoding that has columns for what schemas ``met`` write; ``decode`` itself where it has, or is fixed.
 
@@ -23,25 +24,20 @@ def grown(
     """
     if decode is None or not decode.get("grows"):
         return decode
-    from klog.schemas.decoding.decoder import Decoding
     from klog.schemas.widening import widened
 
     reader = before = decode["reader"]
     for schema_id in sorted(met):
         with contextlib.suppress(InvalidSchema):
-            reader = widened(reader, schema_of(schema_id), types_stay=types_stay)
+            reader = widened(reader, text_of(schema_id), types_stay=types_stay)
     if reader == before:
         return decode
     wider = {**decode, "reader": reader, "reader_id": -1}
-    Decoding.from_json(wider).check()
+    schema_of(wider)  # InvalidSchema where it has no columns
     return wider
 
 
 def added_columns(before: dict[str, Any] | None, after: dict[str, Any] | None) -> list[str]:
     """The names of columns that are new in the second decoding, or of another type."""
-    import pyarrow as pa
-
-    from klog.schemas.decoding.decoder import Decoding
-
-    schemas = [Decoding.from_json(one).typed_schema(pa.schema([])) for one in (before, after) if one is not None]
-    return [field.name for field in schemas[-1] if field not in list(schemas[0])]
+    known = list(schema_of(before))
+    return [field.name for field in schema_of(after) if field not in known]

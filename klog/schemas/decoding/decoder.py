@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
@@ -73,10 +74,6 @@ class Decoding:
         known = {"flat": False, "grows": False, "form": "avro", "descriptor": ""}
         return {name: value for name, value in asdict(self).items() if known.get(name) != value}
 
-    def check(self) -> None:
-        """InvalidSchema where the reader's schema has no columns."""
-        self.typed_schema(pa.schema([]))
-
     def typed_schema(self, columns: pa.Schema) -> pa.Schema:
         """Of the typed rows of messages with these columns. InvalidSchema where the reader's schema has no columns."""
         reader = parse_columns(self.reader)
@@ -89,15 +86,13 @@ class Decoding:
     def with_record(self, columns: pa.Schema, record: pa.DataType) -> pa.Schema:
         """Of typed rows whose record is of this type."""
         kept = [field for field in columns if self.keep or field.name != self.column]
-        return pa.schema([*kept, ("schema_id", pa.int32()), *self._record_fields(record)])
+        fields = flat_fields(record, self.column) if self._is_flat else [pa.field("record", record)]
+        return pa.schema([*kept, ("schema_id", pa.int32()), *fields])
 
-    def _record_fields(self, record: pa.DataType) -> list[pa.Field]:
-        if self.flat and parse_record(self.reader) is not None:
-            return flat_fields(record, self.column)
-        return [pa.field("record", record)]
-
-    def undecodable_schema(self, columns: pa.Schema) -> pa.Schema:
-        return pa.schema([*columns, ("schema_id", pa.int32()), ("error", pa.string())])
+    @cached_property
+    def _is_flat(self) -> bool:
+        """Whether there are fields to be columns."""
+        return self.flat and parse_record(self.reader) is not None
 
     def divided(
         self,
@@ -110,15 +105,14 @@ class Decoding:
         """A batch's typed rows and its undecodable ones, by what was found of each row."""
         typed_schema = self.with_record(batch.schema, record.type)
         kept = [batch.column(name) for name in typed_schema.names[: typed_schema.get_field_index("schema_id")]]
-        is_flat = self.flat and parse_record(self.reader) is not None
-        fields = record.flatten() if is_flat else [record]
+        fields = record.flatten() if self._is_flat else [record]
         rows = pa.RecordBatch.from_arrays([*kept, ids, *fields], schema=typed_schema)
         if not failed.any():
             return rows, None
         bad = np.flatnonzero(failed)
         undecodable = pa.RecordBatch.from_arrays(
             [column.take(pa.array(bad)) for column in [*batch.columns, ids]] + [reasons(bad)],
-            schema=self.undecodable_schema(batch.schema),
+            schema=pa.schema([*batch.schema, ("schema_id", pa.int32()), ("error", pa.string())]),
         )
         return rows.filter(pa.array(~failed)), undecodable
 

@@ -14,19 +14,19 @@ declares them.
 
 from __future__ import annotations
 
-from decimal import Decimal as Exact
-from decimal import localcontext
-from typing import Any, Final
-from uuid import UUID
+from contextlib import suppress
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
 from klog.protocol.schema_errors import InvalidSchema
 from klog.schemas import avro
-from klog.schemas.avro import Field, Node, describe, fits, parts_of, type_name
+from klog.schemas.avro import Field, Node, describe, parts_of, type_name
 from klog.schemas.decoding.arrow import arrow_type, logical_of, members_of
+from klog.schemas.decoding.front import Datums, Front
 from klog.schemas.decoding.items import Items, pair
+from klog.schemas.decoding.json_values import Unfit
 from klog.schemas.decoding.steps import (
     INT_MAX,
     INT_MIN,
@@ -47,6 +47,7 @@ from klog.schemas.decoding.steps import (
     Union,
     Uuid,
 )
+from klog.schemas.encoding import default_datum
 from klog.schemas.resolution import branch_for, matches, sources_of
 
 _UNITS: Final = {"millis": 1000, "micros": 1_000_000, "nanos": 1_000_000_000}
@@ -213,50 +214,13 @@ def check_defaults(reader: Node) -> None:
 
 
 def default_of(field: Field) -> pa.Array:
-    """An array of the one value."""
-    try:
-        return pa.array([_value(field.node, field.default)], arrow_type(field.node))
-    except (pa.ArrowException, ValueError, TypeError, OverflowError, ArithmeticError):
-        raise InvalidSchema(
-            f"the default of field {field.name} is not a {describe(field.node)}: {field.default!r}"
-        ) from None
-
-
-def _value(node: Node, default: Any) -> Any:
-    """A default in JSON, which fits the type, as pyarrow takes it. In JSON, bytes are a text of a character each."""
-    match node:
-        case avro.Union():
-            members = members_of(node)
-            branch = next(one for one in node.branches if fits(one, default))
-            found = _value(branch, default)
-            return found if default is None or len(members) == 1 else {f"member{members.index(branch)}": found}
-        case avro.Primitive("bytes") | avro.Fixed():
-            return _bytes_value(node, default.encode("latin-1"))
-        case avro.Primitive("float" | "double"):
-            return float(default)
-        case avro.Primitive("long") if node.logical and node.logical.name.endswith("timestamp-millis"):
-            return default * 1000
-        case avro.Array():
-            return [_value(node.items, one) for one in default]
-        case avro.Map():
-            return [(key, _value(node.values, one)) for key, one in default.items()]
-        case avro.Record():
-            return {
-                field.name: _value(field.node, default.get(field.name, field.default)) for field in node.fields
-            } or True
-    return default
-
-
-def _bytes_value(node: Node, data: bytes) -> Any:
-    logical = logical_of(node)
-    match logical.name if logical else "":
-        case "decimal":
-            assert logical is not None
-            with localcontext(prec=logical.precision + 1):
-                return Exact(int.from_bytes(data, "big", signed=True)).scaleb(-logical.scale)
-        case "duration":
-            names = ("months", "days", "milliseconds")
-            return {name: int.from_bytes(data[4 * i : 4 * i + 4], "little") for i, name in enumerate(names)}
-        case "uuid":
-            return str(UUID(bytes=data))
-    return data
+    """An array of the one value: as it is read where it was written."""
+    found = None
+    with suppress(Unfit):
+        datums = Datums(np.frombuffer(default_datum(field), np.uint8), 1)
+        front = Front(datums, np.array([0]), np.array([0]), np.array([datums.sink]))
+        found = plan(field.node, field.node).read(front)
+        front.finish()
+    if found is None or datums.failed.any():
+        raise InvalidSchema(f"the default of field {field.name} is not a {describe(field.node)}: {field.default!r}")
+    return found
