@@ -25,6 +25,7 @@ from bench.broker_settings import arguments
 from klog.coordination.embedded import ZooKeeperServer
 from klog.coordination.zookeeper import ZooKeeper
 from tests.processes import COLD, ROOT, klog_process
+from tests.zookeeper_fixture import session_of
 
 __all__ = ["ROOT", "RunningBroker", "at", "broker", "make_broker", "registry", "topic"]
 
@@ -95,6 +96,14 @@ class RunningBroker:
         os.close(write_end)
         return read_end
 
+    @contextlib.contextmanager
+    def running(self) -> Iterator[RunningBroker]:
+        """Started, and ended whatever happens: the broker of a fixture that many tests share."""
+        try:
+            yield self.start()
+        finally:
+            self.end()
+
     def send(self, number: int) -> None:
         assert self.process is not None
         self.process.send_signal(number)
@@ -140,11 +149,9 @@ class RunningBroker:
 @pytest.fixture(scope="session")
 def broker(zookeeper: ZooKeeperServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
     """One broker for all tests of this worker, with its own chroot."""
-    running = RunningBroker(tmp_path_factory.mktemp("broker"), f"{zookeeper.address}/shared-{secrets.token_hex(4)}")
-    try:
-        yield running.start()
-    finally:
-        running.end()
+    chroot = f"{zookeeper.address}/shared-{secrets.token_hex(4)}"
+    with RunningBroker(tmp_path_factory.mktemp("broker"), chroot).running() as broker:
+        yield broker
 
 
 @pytest.fixture
@@ -156,8 +163,7 @@ def at(broker: RunningBroker) -> list[str]:
 @pytest.fixture
 def registry(broker: RunningBroker) -> Iterator[ZooKeeper]:
     """A session with its ZooKeeper."""
-    with ZooKeeper(broker.zookeeper) as session:
-        session.start()
+    with session_of(broker.zookeeper) as session:
         yield session
 
 

@@ -15,6 +15,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +25,12 @@ from klog.client.blocking import BlockingChannel
 from klog.coordination import brokers as registrations
 from klog.coordination import cluster as registry
 from klog.coordination.embedded import ZooKeeperServer
-from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import CannotConnect, PeerError, TimedOut
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
 from klog.protocol.introduction import NONCE_BYTES, Introduction
 from tests.broker_fixture import RunningBroker
+from tests.zookeeper_fixture import session_of
 
 LOOK_EVERY_S = 0.02
 ANSWER_S = 10.0
@@ -122,12 +123,15 @@ class RunningCluster:
 
     def ask(self, broker_id: int, api: ApiKey, version: int, /, **fields: Any) -> Any:
         """The answer's entity; raises KlogError when the broker cannot be asked."""
-        host, _, port = self.brokers[broker_id].bootstrap.rpartition(":")
-        channel = BlockingChannel.connect(
-            host, int(port), client_id="test", connect_timeout_s=ANSWER_S, timeout_s=ANSWER_S
-        )
-        try:
+        with self._channel(broker_id, client_id="test") as channel:
             return channel.request(codec.request(api, version, **fields))
+
+    @contextmanager
+    def _channel(self, broker_id: int, **options: str) -> Iterator[BlockingChannel]:
+        host, _, port = self.brokers[broker_id].bootstrap.rpartition(":")
+        channel = BlockingChannel.connect(host, int(port), connect_timeout_s=ANSWER_S, timeout_s=ANSWER_S, **options)
+        try:
+            yield channel
         finally:
             channel.close()
 
@@ -143,18 +147,13 @@ class RunningCluster:
 
     def ask_as_broker(self, broker_id: int, api: ApiKey, version: int, /, *, as_id: int = 9, **fields: Any) -> Any:
         """The same on a connection that has shown the cluster's secret, as broker ``as_id``."""
-        with ZooKeeper(self.zookeeper) as session:
-            session.start()
+        with session_of(self.zookeeper) as session:
             secret = registry.secret(session)
         assert secret is not None
-        host, _, port = self.brokers[broker_id].bootstrap.rpartition(":")
-        channel = BlockingChannel.connect(host, int(port), connect_timeout_s=ANSWER_S, timeout_s=ANSWER_S)
-        try:
-            introduction = Introduction(secret, as_id, broker_id, secrets.token_bytes(NONCE_BYTES))
+        introduction = Introduction(secret, as_id, broker_id, secrets.token_bytes(NONCE_BYTES))
+        with self._channel(broker_id) as channel:
             introduction.check(channel.request(introduction.proof(channel.request(introduction.greeting()))))
             return channel.request(codec.request(api, version, **fields))
-        finally:
-            channel.close()
 
     def metadata(self, broker_id: int | None = None, topics: list[str] | None = None) -> Any:
         """Metadata of these topics (none: all of them) as that broker, or any, has it; None when it does not answer."""
@@ -215,8 +214,7 @@ class RunningCluster:
 
     def wait_until_unregistered(self, broker_id: int) -> None:
         """Until ZooKeeper has no entry of that broker: what a dead one left there goes with its session."""
-        with ZooKeeper(self.zookeeper) as session:
-            session.start()
+        with session_of(self.zookeeper) as session:
             self.wait_until(lambda: registrations.find(session, broker_id) is None, f"broker {broker_id} is gone")
 
     def wait_in_sync(self, topic: str, timeout_s: float = WAIT_S) -> float:

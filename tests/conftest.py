@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
+import inspect
 import json
 import os
 import signal
@@ -17,9 +19,21 @@ from hypothesis.internal.conjecture import providers
 
 from tests import processes
 from tests.broker_fixture import at, broker, make_broker, registry, topic
-from tests.zookeeper_fixture import end_of_run, zk_chroot, zookeeper
+from tests.zookeeper_fixture import connect, end_of_run, proxy, through, zk, zk_chroot, zookeeper
 
-__all__ = ["at", "broker", "make_broker", "registry", "topic", "zk_chroot", "zookeeper"]
+__all__ = [
+    "at",
+    "broker",
+    "connect",
+    "make_broker",
+    "proxy",
+    "registry",
+    "through",
+    "topic",
+    "zk",
+    "zk_chroot",
+    "zookeeper",
+]
 
 # Whoever runs the tests in the background, or by nohup, has these ignored, and so would every process that they start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -122,6 +136,16 @@ def cpu_s() -> float:
     """Of this process, of the children that it has waited for, and of those that its fork server has forked."""
     times = os.times()
     return times.user + times.system + times.children_user + times.children_system + processes.cpu_s()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """A test that is a coroutine has an event loop of its own."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    given = {name: pyfuncitem.funcargs[name] for name in inspect.signature(pyfuncitem.obj).parameters}
+    asyncio.run(pyfuncitem.obj(**given))
+    return True
 
 
 @pytest.hookimpl(wrapper=True)

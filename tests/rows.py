@@ -8,6 +8,7 @@ tests, by ``parametrize``.
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -19,7 +20,7 @@ import pytest
 
 from tests.faulty_filesystem import FaultyFileSystem
 
-Test = Callable[..., None]
+Test = Callable[..., Any]
 LABEL_CHARACTERS = 120
 """A row is named by its values, which may be files."""
 FAILURES = (Exception, pytest.fail.Exception)
@@ -58,7 +59,9 @@ def each(
             for at in chosen:
                 try:
                     with _apart(given, at) as fixtures:
-                        function(**fixtures, **dict(zip(columns, table[at], strict=True)))
+                        outcome = function(**fixtures, **dict(zip(columns, table[at], strict=True)))
+                        if inspect.iscoroutine(outcome):
+                            asyncio.run(outcome)
                 except pytest.skip.Exception as reason:
                     skipped.append(str(reason))
                 except FAILURES as error:

@@ -8,13 +8,16 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from klog.coordination import embedded, server_settings
+from klog.coordination.connect_string import ConnectString
 from klog.coordination.embedded import ZooKeeperServer
 from klog.coordination.zookeeper import ZooKeeper
+from tests.zookeeper_proxy import ZooKeeperProxy
 
 TICK_MS = 100
 """Tests wait for the ends of sessions: they come so soon after their time-outs, and not after half a second."""
@@ -54,13 +57,20 @@ def zookeeper(pytestconfig: pytest.Config) -> ZooKeeperServer:
     return server
 
 
+@contextmanager
+def session_of(address: str, *, create_chroot: bool = False) -> Iterator[ZooKeeper]:
+    """A started session: `broker.zookeeper` is the address of a broker's."""
+    with ZooKeeper(address) as session:
+        session.start(create_chroot=create_chroot)
+        yield session
+
+
 @pytest.fixture
 def zk_chroot(zookeeper: ZooKeeperServer) -> str:
     """A connect string with a chroot of the test's own, which exists and is empty."""
     chroot = f"/test-{os.getpid()}-{next(_chroots)}"
-    with ZooKeeper(zookeeper.address + chroot) as client:
-        client.start(create_chroot=True)
-    return zookeeper.address + chroot
+    with session_of(zookeeper.address + chroot, create_chroot=True):
+        return zookeeper.address + chroot
 
 
 @pytest.fixture
@@ -75,5 +85,35 @@ def connect(zk_chroot: str) -> Iterator[Callable[..., ZooKeeper]]:
         return session
 
     yield connected
+    for session in sessions:
+        session.stop()
+
+
+@pytest.fixture
+def zk(connect: Callable[..., ZooKeeper]) -> ZooKeeper:
+    """One session on an empty chroot."""
+    return connect()
+
+
+@pytest.fixture
+def proxy(zk_chroot: str) -> Iterator[ZooKeeperProxy]:
+    made = ZooKeeperProxy(ConnectString.parse(zk_chroot).servers[0])
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def through(proxy: ZooKeeperProxy, zk_chroot: str) -> Iterator[Callable[..., ZooKeeper]]:
+    """`through(**options)`: a started session on the test's chroot, through the proxy."""
+    sessions: list[ZooKeeper] = []
+
+    def connected(**options: object) -> ZooKeeper:
+        session = ZooKeeper(proxy.address + ConnectString.parse(zk_chroot).chroot, **options)  # type: ignore[arg-type]
+        sessions.append(session)
+        session.start()
+        return session
+
+    yield connected
+    proxy.cut()
     for session in sessions:
         session.stop()

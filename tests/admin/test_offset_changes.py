@@ -14,10 +14,7 @@ from klog.coordination.zookeeper import MULTI_BYTES_MAX, ZooKeeper, size_bytes
 from klog.errors import BadVersion, NonEmptyGroup, Refused
 from klog.names import TopicPartition
 from tests.admin.group_registry import commit, enter, join, member
-from tests.zookeeper_fixture import connect
 from tests.zookeeper_proxy import MULTI, ZooKeeperProxy
-
-__all__ = ["connect"]
 
 ONE, TWO = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -202,13 +199,6 @@ def test_a_deleted_group_is_listed_nowhere_and_keeps_its_version(zk: ZooKeeper) 
 
 MANY = {TopicPartition(f"topic-{number % 7}", number): 5 for number in range(4000)}
 """Three multis, so that a change of all of them has a middle."""
-
-
-@pytest.fixture
-def proxy(zk_chroot: str) -> Iterator[ZooKeeperProxy]:
-    made = ZooKeeperProxy(ConnectString.parse(zk_chroot).servers[0])
-    yield made
-    made.close()
 
 
 @pytest.fixture

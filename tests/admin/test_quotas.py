@@ -14,9 +14,10 @@ from klog.net.channel import Channel
 from klog.record.records import encode_batch
 from tests.broker_fixture import RunningBroker
 from tests.cli.runner import Ran, act_rows, klog, until
-from tests.security.broker_doors import unique, zookeeper_of
+from tests.security.broker_doors import unique
 from tests.server.asking import produce_request, values
 from tests.server.test_quotas import as_client
+from tests.zookeeper_fixture import session_of
 
 PATIENCE_S = 30.0
 
@@ -163,7 +164,7 @@ def test_why_an_address_was_turned_away(broker: RunningBroker) -> None:
 
 def test_damage_is_a_finding_and_is_not_written_over(broker: RunningBroker) -> None:
     path = "/config/users/bob"
-    with zookeeper_of(broker) as zk:
+    with session_of(broker.zookeeper, create_chroot=True) as zk:
         zk.create(path, b'{"version":1,"config":{"SCRAM-SHA-256":"salt=c2VjcmV0', parents=True)
         findings = [row for row in run(broker, "status", "topics").rows if path in row["what"]]
         assert [row["severity"] for row in findings] == ["critical"]

@@ -25,8 +25,9 @@ from tests.broker_fixture import RunningBroker
 from tests.cli.process import on_terminal
 from tests.cli.runner import Ran, klog
 from tests.rows import each
-from tests.security.broker_doors import ports_of, zookeeper_of
+from tests.security.broker_doors import ports_of
 from tests.security.certificates import DAY, Authority
+from tests.zookeeper_fixture import session_of
 
 pytestmark = pytest.mark.xdist_group("planted")  # the last test looks at what the others have left
 
@@ -81,7 +82,7 @@ def broker(zookeeper: ZooKeeperServer, folder: Path) -> Iterator[RunningBroker]:
         "metrics.port": "0",
     }
     one.extra_arguments = ["-v"]
-    with zookeeper_of(one) as session:
+    with session_of(one.zookeeper, create_chroot=True) as session:
         for name in ("broker", "admin"):
             add_user(session, name, PLANTED[name])
     try:
@@ -163,7 +164,7 @@ def test_no_command_shows_a_secret(broker: RunningBroker, files: dict[str, Path]
     assert run("profile", "show", "planted", "-o", "json").code == 0
     assert run("profile", "test", "planted").code == 0
     assert run("profile", "set", "planted", f"sasl_password={PLANTED['flag']}").code == 2
-    with zookeeper_of(broker) as session:
+    with session_of(broker.zookeeper, create_chroot=True) as session:
         stored = session.get("/config/users/mallory").data
     assert b"stored_key" in stored and not leaks(stored)
 

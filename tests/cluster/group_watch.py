@@ -19,12 +19,12 @@ from typing import Any
 import psutil
 
 from klog.coordination import committed
-from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import KlogError
 from tests.broker_fixture import ROOT
 from tests.cluster.group_judge import judge_commits, judge_owners, judge_reads
 from tests.cluster.load import Load
 from tests.cluster_fixture import RunningCluster
+from tests.zookeeper_fixture import session_of
 
 SESSION_MS = 2000
 LOOK_EVERY_S = 0.02
@@ -121,8 +121,7 @@ class Group:
         self._watching.start()
 
     def _watch(self) -> None:
-        with ZooKeeper(self.cluster.zookeeper) as zookeeper:
-            zookeeper.start()
+        with session_of(self.cluster.zookeeper) as zookeeper:
             while not self._stop.wait(LOOK_EVERY_S):
                 try:
                     found = committed.read(zookeeper, self.name)

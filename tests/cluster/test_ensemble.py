@@ -14,11 +14,10 @@ from klog.admin.zookeeper import status
 from klog.coordination import embedded
 from klog.coordination.embedded import ZooKeeperServer
 from klog.coordination.server_settings import Member
-from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import KlogError, SessionLost
 from tests.cluster.load import judge, load
 from tests.cluster_fixture import RunningCluster
-from tests.zookeeper_fixture import klog_home
+from tests.zookeeper_fixture import klog_home, session_of
 
 IDS = (1, 2, 3)
 
@@ -112,8 +111,7 @@ def test_one_killed_and_one_cut_off_under_load(ensemble: Ensemble, tmp_path: Pat
         assert running.failed == []
         judge(running, cluster.bootstrap)
         for one in IDS:  # each has all of it
-            with ZooKeeper(f"127.0.0.1:{ensemble.ports[one]}/klog") as session:
-                session.start()
+            with session_of(f"127.0.0.1:{ensemble.ports[one]}/klog") as session:
                 session.sync("/brokers/topics")
                 assert set(session.children("/brokers/topics")) >= {"t", *made}
     finally:

@@ -12,7 +12,6 @@ from kazoo.client import KazooClient
 
 from klog.admin.settings import describe_settings
 from klog.coordination import controller_election, topics
-from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import KlogError, UnknownTopicOrPartition
 from klog.protocol.apis import ApiKey
 from tests import era_tools
@@ -23,6 +22,7 @@ from tests.cluster_fixture import RunningCluster
 from tests.server.asking import ask, error, offsets
 from tests.server.test_admin import BAD_REQUEST, DELETION_DISABLED
 from tests.tools.verbs import check, make_topic, run, send
+from tests.zookeeper_fixture import session_of
 
 
 @pytest.fixture
@@ -43,8 +43,7 @@ def settings_of(bootstrap: str, topic: str) -> dict[str, str | None]:
 
 def epoch_of(zookeeper: str) -> int:
     """The controller's."""
-    with ZooKeeper(zookeeper) as session:
-        session.start()
+    with session_of(zookeeper) as session:
         found = controller_election.current(session)
         assert found is not None
         return found.epoch
@@ -60,8 +59,7 @@ def test_a_topic_is_made_grown_configured_and_deleted(three: RunningCluster, too
     assert [row["replicas"] for row in json.loads(described.stdout)["rows"]] == [[1, 2, 3], [2, 3, 1]]
     assert send(three.bootstrap, topic, b"a\nb\nc\n").is_complete
     assert settings_of(three.bootstrap, topic) == {"retention.ms": "86400000"}
-    with ZooKeeper(three.zookeeper) as session:
-        session.start()
+    with session_of(three.zookeeper) as session:
         before = topics.find(session, topic)
     assert before is not None and before.topic_id is not None
 
@@ -69,8 +67,7 @@ def test_a_topic_is_made_grown_configured_and_deleted(three: RunningCluster, too
     three.wait_until(lambda: len(three.partitions(topic)) == 3, "the new partition is known")
     # Metadata may know of the partition before its leader does.
     three.wait_until(lambda: produced_by_whoever_leads(three, topic, 2), "the new partition takes messages")
-    with ZooKeeper(three.zookeeper) as session:
-        session.start()
+    with session_of(three.zookeeper) as session:
         after = topics.find(session, topic)
     assert after is not None and after.topic_id == before.topic_id  # the tool has dropped it, and it is there again
 

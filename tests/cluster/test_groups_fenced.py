@@ -14,11 +14,11 @@ import pytest
 from klog.client.blocking import BlockingChannel
 from klog.coordination import group_slots
 from klog.coordination.group_slots import slot_of
-from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import KlogError
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
 from tests.cluster_fixture import RunningCluster
+from tests.zookeeper_fixture import session_of
 
 NOT_COORDINATOR = 16
 ILLEGAL_GENERATION = 22
@@ -141,8 +141,7 @@ def test_a_coordinator_that_hung_commits_nothing_when_it_wakes(three: RunningClu
             code = NOT_COORDINATOR  # the connection was closed: it was not acknowledged either
     assert code != 0, "it was acknowledged by a broker that does not coordinate the group"
     assert member.committed() == 50
-    with ZooKeeper(three.zookeeper) as zookeeper:
-        zookeeper.start()
+    with session_of(three.zookeeper) as zookeeper:
         three.wait_until(
             lambda: old in {one.broker_id for one in group_slots.read_all(zookeeper).values()}, "it holds slots again"
         )
@@ -168,8 +167,7 @@ def test_a_coordinator_that_has_not_been_told_of_the_next_commits_nothing(
         assert member.committed() == 10
 
     refuses(old)
-    with ZooKeeper(three.zookeeper) as zookeeper:
-        zookeeper.start()
+    with session_of(three.zookeeper) as zookeeper:
         held = group_slots.read_all(zookeeper)[slot]
         other = next(one for one in group_slots.read_all(zookeeper).values() if one.broker_id != old)
         next_holder = replace(held, broker_id=other.broker_id, incarnation=other.incarnation, term=held.term + 1)

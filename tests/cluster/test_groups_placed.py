@@ -8,11 +8,11 @@ from collections.abc import Callable
 
 from klog.coordination import group_slots, paths
 from klog.coordination.group_slots import SlotHolder, slot_of
-from klog.coordination.zookeeper import ZooKeeper
 from klog.protocol.apis import ApiKey
 from klog.server.handlers.find_coordinator import PATIENCE_S
 from tests.cluster.load import produce
 from tests.cluster_fixture import RunningCluster
+from tests.zookeeper_fixture import session_of
 
 Record = Callable[[str, object], None]
 SESSION_S = 30.0
@@ -56,8 +56,7 @@ def wait_until_spread(cluster: RunningCluster, *broker_ids: int) -> dict[int, in
 
 
 def stored(cluster: RunningCluster) -> dict[int, SlotHolder]:
-    with ZooKeeper(cluster.zookeeper) as zookeeper:
-        zookeeper.start()
+    with session_of(cluster.zookeeper) as zookeeper:
         return group_slots.read_all(zookeeper)
 
 
@@ -105,8 +104,7 @@ def test_a_broker_that_shuts_down_gives_them_away_before_it_goes(three: RunningC
     leaving = next(one for one in three.brokers if one != three.controller())
     others = [one for one in three.brokers if one != leaving]
     assert three.stop(leaving) == 0
-    with ZooKeeper(three.zookeeper) as zookeeper:
-        zookeeper.start()
+    with session_of(three.zookeeper) as zookeeper:
         gone = zookeeper.exists(paths.BROKER_IDS)
         nodes = zookeeper.get_many([paths.group_slot(slot) for slot in before])
     assert gone is not None

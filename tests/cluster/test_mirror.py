@@ -24,7 +24,6 @@ from klog.client.blocking import BlockingChannel
 from klog.client.positions import LATEST
 from klog.client.raw_fetch import RawCluster
 from klog.coordination import committed
-from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import (
     GroupIsHeld,
     InvalidPartitions,
@@ -53,6 +52,7 @@ from tests.processes import klog_process
 from tests.server.asking import FIRST_MS, ask, create, error, produce
 from tests.tools.copies import codecs_in, everything, values
 from tests.tools.verbs import run
+from tests.zookeeper_fixture import session_of
 
 ENDS_WITHIN_S = 60.0
 
@@ -291,8 +291,7 @@ def test_topics_by_pattern_and_where_it_is_committed(pair: tuple[RunningBroker, 
     assert f"{topic}.not" not in {one.name for one in answer.topics}
     # The commits of the group, and what they say of the target.
     end = _end(source.bootstrap, f"{topic}.b")
-    with ZooKeeper(source.zookeeper) as session:
-        session.start()
+    with session_of(source.zookeeper) as session:
         there = committed.read(session, topic)
     assert there[TopicPartition(f"{topic}.b", 0)].offset == end
     mapped = _offsets(source.bootstrap, target.bootstrap, **wanted)

@@ -27,6 +27,7 @@ from klog.security.permissions import Acl, Operation, Pattern, Permission
 from tests.broker_fixture import RunningBroker
 from tests.cluster_fixture import RunningCluster
 from tests.server.asking import ask, error, produce, values
+from tests.zookeeper_fixture import session_of
 from tests.zookeeper_proxy import ZooKeeperProxy
 
 GUARDED = {"authorizer.class.name": "klog", "super.users": "User:root"}
@@ -62,8 +63,7 @@ def test_brokers_need_no_permission_and_changes_reach_all_of_them(
     make_cluster: Callable[..., RunningCluster],
 ) -> None:
     cluster = make_cluster(3, **{name.replace(".", "__"): value for name, value in GUARDED.items()}).start()
-    with ZooKeeper(cluster.zookeeper) as session:
-        session.start()
+    with session_of(cluster.zookeeper) as session:
         brokers = list(cluster.brokers.values())
         assert {code_of_metadata(one, "t") for one in brokers} == {29}
         allow(session, TOPIC, Operation.CREATE, Operation.WRITE)
@@ -108,8 +108,7 @@ def test_while_zookeeper_is_away_a_broker_decides_by_what_it_knows(
 ) -> None:
     proxy, broker, address = apart
     broker.start()
-    with ZooKeeper(address) as session:
-        session.start()
+    with session_of(address) as session:
         allow(session, TOPIC, Operation.DESCRIBE)
         until(lambda: code_of_metadata(broker, "t") == 3, "the ACL is not in force")
         with proxy.silent():
@@ -189,8 +188,7 @@ def test_a_stock_client_manages_acls(make_broker: Callable[..., RunningBroker]) 
     )
     with pytest.raises(KafkaException, match="User:alice"):
         next(iter(admin.create_acls([bad]).values())).result(WITHIN_S)
-    with ZooKeeper(broker.zookeeper) as session:
-        session.start()
+    with session_of(broker.zookeeper) as session:
         kept = acts.read(session, acts.list_ids(session))
         assert [one.acl for one in kept if one.kind == acls.ACL_ACT] == [
             "topic:orders* (prefixed)",

@@ -34,6 +34,7 @@ from tests.cluster.replica_bytes import assert_identical, folder_of
 from tests.cluster_fixture import LOOK_EVERY_S, RunningCluster
 from tests.era_tools import ask_elections, ask_reassignments
 from tests.tools.verbs import run
+from tests.zookeeper_fixture import session_of
 
 Replicas = tuple[int, ...] | None
 
@@ -88,8 +89,7 @@ def wait_done(cluster: RunningCluster, topic: str, target: tuple[int, ...], part
 
 @pytest.fixture
 def session(three: RunningCluster) -> Iterator[ZooKeeper]:
-    with ZooKeeper(three.zookeeper) as found:
-        found.start()
+    with session_of(three.zookeeper) as found:
         yield found
 
 

@@ -17,7 +17,7 @@ from tests.cli.runner import klog
 from tests.cluster.load import judge, load
 from tests.cluster.replica_bytes import assert_identical
 from tests.cluster_fixture import RunningCluster
-from tests.zookeeper_fixture import klog_home
+from tests.zookeeper_fixture import klog_home, session_of
 
 PARTITIONS = 3
 
@@ -76,8 +76,7 @@ def test_the_cluster_comes_back_from_its_log_dirs(own: OwnZooKeeper, cluster: Ru
     """Without those of one broker."""
     given = (1, 2)
     cluster.create(topic, PARTITIONS, retention_ms="7654321")
-    with ZooKeeper(cluster.zookeeper) as session:
-        session.start()
+    with session_of(cluster.zookeeper) as session:
         before = topics.find(session, topic)
         block = producer_ids.claim_block(session, 1)
     assert before is not None
@@ -119,8 +118,7 @@ def test_the_cluster_comes_back_from_its_log_dirs(own: OwnZooKeeper, cluster: Ru
     cluster.start()
     cluster.wait_in_sync(topic)
     assert_identical(cluster, topic, PARTITIONS)
-    with ZooKeeper(cluster.zookeeper) as session:
-        session.start()
+    with session_of(cluster.zookeeper) as session:
         after = topics.find(session, topic)
         assert after is not None
         assert (after.topic_id, after.partitions) == (before.topic_id, before.partitions)

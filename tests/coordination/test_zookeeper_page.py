@@ -14,6 +14,7 @@ import klog
 from klog.coordination import paths
 from klog.coordination.zookeeper import ZooKeeper
 from tests.broker_fixture import ROOT, RunningBroker
+from tests.zookeeper_fixture import session_of
 
 PAGE = (ROOT / "docs" / "internals" / "zookeeper.md").read_text()
 ROWS: dict[str, str] = dict(re.findall(r"^\| `([^`]+)`(?: \(e\))? \| (.*) \|$", PAGE, flags=re.M))
@@ -98,8 +99,7 @@ def test_what_a_cluster_has_in_zookeeper_is_on_the_page(make_broker: Callable[..
         (stream,) = consumer.create_message_streams({"clicks": 1})["clicks"]
         assert next(iter(stream)).value == b"one"
         consumer.commit_offsets()
-        with ZooKeeper(broker.zookeeper) as zookeeper:
-            zookeeper.start()
+        with session_of(broker.zookeeper) as zookeeper:
             nodes = list(walk(zookeeper))
     member.close()
     seen = {row_of(path) for path, _, _ in nodes} & ROWS.keys()

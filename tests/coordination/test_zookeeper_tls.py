@@ -27,7 +27,7 @@ from klog.coordination.zookeeper_access import ZooKeeperAccess, ZooKeeperServers
 from klog.errors import CannotConnect, KlogError, NoSuchThing, UsageError
 from tests.broker_fixture import RunningBroker
 from tests.rows import each
-from tests.zookeeper_fixture import klog_home
+from tests.zookeeper_fixture import klog_home, session_of
 
 pytestmark = pytest.mark.xdist_group("zookeeper-tls")
 
@@ -129,9 +129,7 @@ def test_a_broker_and_the_papers_consumer_come_in_by_tls(server: ZooKeeperServer
         found = read_properties(folder / name)
         return {setting: value for setting, value in found.items() if setting.startswith("zookeeper.")}
 
-    broker = RunningBroker(tmp_path, at(server, "/brokers"), **of_zookeeper("broker.properties"))
-    try:
-        broker.start()
+    with RunningBroker(tmp_path, at(server, "/brokers"), **of_zookeeper("broker.properties")).running() as broker:
         streams = {name.replace(".", "_"): value for name, value in of_zookeeper("streams.properties").items()}
         tls = {name: value for name, value in streams.items() if "_ssl_" in name}
         with klog.Producer(zookeeper=broker.zookeeper, **tls) as producer:
@@ -143,12 +141,9 @@ def test_a_broker_and_the_papers_consumer_come_in_by_tls(server: ZooKeeperServer
             assert next(iter(stream)).payload() == b"through"
         access = read_client_config(folder / "client.properties").access
         assert access is not None
-        with ZooKeeper(ZooKeeperServers(broker.zookeeper, access)) as owner:
-            owner.start()
+        with session_of(ZooKeeperServers(broker.zookeeper, access)) as owner:
             rows = znode_acls.Walks(owner, znode_acls.owner_of(owner), dry_run=True).run()
             assert not any(row.changed for row in rows)
-    finally:
-        broker.end()
 
 
 @pytest.mark.long("a second ensemble of ZooKeeper")

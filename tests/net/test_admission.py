@@ -174,86 +174,77 @@ class Peer:
             return False
 
 
-def test_brokers_come_in_where_clients_have_taken_all_places(caplog: pytest.LogCaptureFixture) -> None:
-    async def play() -> None:
-        limits = ConnectionLimits(total=6, listener_of_brokers=BROKERS)
-        async with listening(limits) as (server, port, brokers_port):
-            clients = [Peer(port) for _ in range(6)]
-            for one in clients:
-                assert await one.asks()
-            assert await clients[0].asks(WAIT)
-            waiting = Peer(port)  # in the kernel's queue
-            brokers = []
-            for number in range(4):
-                brokers.append(Peer(brokers_port))
-                assert await brokers[-1].asks()
-                assert server.admission.total == 6
-                assert server.admission.gave_way == number + 1
-            # The longest idle ones have ended; the one that waits for an answer has not.
-            gone = [not await one.asks() for one in clients[1:5]]
-            assert gone == [True] * 4
-            assert await clients[5].asks()
-            for one in clients[5:]:
-                one.socket.close()
-            assert await waiting.asks(), "a place became free"
-            for one in [*clients, *brokers, waiting]:
-                one.socket.close()
-
-    with caplog.at_level(logging.INFO):
-        asyncio.run(play())
+async def test_brokers_come_in_where_clients_have_taken_all_places(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    limits = ConnectionLimits(total=6, listener_of_brokers=BROKERS)
+    async with listening(limits) as (server, port, brokers_port):
+        clients = [Peer(port) for _ in range(6)]
+        for one in clients:
+            assert await one.asks()
+        assert await clients[0].asks(WAIT)
+        waiting = Peer(port)  # in the kernel's queue
+        brokers = []
+        for number in range(4):
+            brokers.append(Peer(brokers_port))
+            assert await brokers[-1].asks()
+            assert server.admission.total == 6
+            assert server.admission.gave_way == number + 1
+        # The longest idle ones have ended; the one that waits for an answer has not.
+        gone = [not await one.asks() for one in clients[1:5]]
+        assert gone == [True] * 4
+        assert await clients[5].asks()
+        for one in clients[5:]:
+            one.socket.close()
+        assert await waiting.asks(), "a place became free"
+        for one in [*clients, *brokers, waiting]:
+            one.socket.close()
     assert sum("max.connections" in text and "broker" in text for text in caplog.messages) == 1, "one line of its kind"
 
 
-def test_a_listener_may_have_a_bound_of_its_own_and_others_go_on() -> None:
+async def test_a_listener_may_have_a_bound_of_its_own_and_others_go_on() -> None:
     told: list[tuple[str, str, int]] = []
 
-    async def play() -> None:
-        limits = ConnectionLimits(total=100, per_listener={CLIENTS: 20})
-        async with listening(limits, lambda *one: told.append(one[:3])) as (server, port, brokers_port):
-            clients = [Peer(port) for _ in range(20)]
-            for one in clients:
-                assert await one.asks()
-            waiting, other = Peer(port), Peer(brokers_port)
-            assert await other.asks()
-            assert server.admission.of_listener[CLIENTS] == 20
-            assert server.full_listeners == (CLIENTS,)
-            clients[0].socket.close()
-            assert await waiting.asks()
-            for one in [*clients, waiting, other]:
-                one.socket.close()
-            async with asyncio.timeout(WITHIN_S):
-                while server.full_listeners:  # noqa: ASYNC110
-                    await asyncio.sleep(0.01)
-
-    asyncio.run(play())
+    limits = ConnectionLimits(total=100, per_listener={CLIENTS: 20})
+    async with listening(limits, lambda *one: told.append(one[:3])) as (server, port, brokers_port):
+        clients = [Peer(port) for _ in range(20)]
+        for one in clients:
+            assert await one.asks()
+        waiting, other = Peer(port), Peer(brokers_port)
+        assert await other.asks()
+        assert server.admission.of_listener[CLIENTS] == 20
+        assert server.full_listeners == (CLIENTS,)
+        clients[0].socket.close()
+        assert await waiting.asks()
+        for one in [*clients, waiting, other]:
+            one.socket.close()
+        async with asyncio.timeout(WITHIN_S):
+            while server.full_listeners:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
     ((listener, reason, count),) = told
     assert (listener, count) == (CLIENTS, 20)
     assert "listener.name.clients.max.connections" in reason
 
 
 @pytest.mark.slow
-def test_a_listener_takes_connections_no_faster_than_its_rate(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_listener_takes_connections_no_faster_than_its_rate(caplog: pytest.LogCaptureFixture) -> None:
     """At once as many as all windows but one allow; then as many in a second, and brokers go on."""
     rate, windows = 40, Windows(2, 0.5)
 
-    async def play() -> None:
-        limits = ArrivalLimits(windows, total=rate, listener_of_brokers=BROKERS)
-        async with listening(ConnectionLimits(), arrivals=limits) as (server, port, brokers_port):
-            began_s = time.monotonic()
-            clients = [Peer(port) for _ in range(4 * rate)]
-            others = [Peer(brokers_port) for _ in range(5)]
-            assert all([await one.asks() for one in others])
-            assert server.admission.of_listener[CLIENTS] < len(clients), "the brokers have not waited for the clients"
-            assert all([await one.asks() for one in clients])
-            took_s = time.monotonic() - began_s
-            least_s = (len(clients) - rate * windows.all_s) / rate
-            assert took_s > 0.9 * least_s  # what is let in at a window's end counts as one or two more
-            assert 0 < server.arrivals.slowed_s[CLIENTS] < took_s + 1 and BROKERS not in server.arrivals.slowed_s
-            for one in [*clients, *others]:
-                one.socket.close()
-
-    with caplog.at_level(logging.WARNING):
-        asyncio.run(play())
+    caplog.set_level(logging.WARNING)
+    limits = ArrivalLimits(windows, total=rate, listener_of_brokers=BROKERS)
+    async with listening(ConnectionLimits(), arrivals=limits) as (server, port, brokers_port):
+        began_s = time.monotonic()
+        clients = [Peer(port) for _ in range(4 * rate)]
+        others = [Peer(brokers_port) for _ in range(5)]
+        assert all([await one.asks() for one in others])
+        assert server.admission.of_listener[CLIENTS] < len(clients), "the brokers have not waited for the clients"
+        assert all([await one.asks() for one in clients])
+        took_s = time.monotonic() - began_s
+        least_s = (len(clients) - rate * windows.all_s) / rate
+        assert took_s > 0.9 * least_s  # what is let in at a window's end counts as one or two more
+        assert 0 < server.arrivals.slowed_s[CLIENTS] < took_s + 1 and BROKERS not in server.arrivals.slowed_s
+        for one in [*clients, *others]:
+            one.socket.close()
     assert sum("max.connection.creation.rate" in text for text in caplog.messages) == 1
 
 
@@ -287,45 +278,40 @@ def test_who_never_stops_trying_still_has_its_rate() -> None:
     assert {ip for ip, _ in noted} == {"::1"} and len(noted) == 1000 - let_in
 
 
-def test_connections_beyond_a_quota_are_held_and_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_connections_beyond_a_quota_are_held_and_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server_module, "HELD_MAX", 3)
-
-    async def play() -> None:
-        limits = ArrivalLimits(Windows(11, 0.5), listener_of_brokers=BROKERS)
-        async with listening(ConnectionLimits(), arrivals=limits) as (server, port, brokers_port):
-            server.arrivals.address_limits = AddressLimits(lambda ip: 0.2, lambda ip, wait_s: None)
-            first, *_ = peers = [Peer(port) for _ in range(7)]
-            assert await asyncio.gather(*(one.asks() for one in peers)) == [True] + [False] * 6
-            peers += [last := Peer(brokers_port)]
-            assert await last.asks() and await first.asks()
-            assert server.admission.total == 2
-            peers += [Peer(port) for _ in range(3)]  # these are held where the server ends
-            for one in peers:
-                one.socket.close()
-
-    asyncio.run(play())
+    limits = ArrivalLimits(Windows(11, 0.5), listener_of_brokers=BROKERS)
+    async with listening(ConnectionLimits(), arrivals=limits) as (server, port, brokers_port):
+        server.arrivals.address_limits = AddressLimits(lambda ip: 0.2, lambda ip, wait_s: None)
+        first, *_ = peers = [Peer(port) for _ in range(7)]
+        assert await asyncio.gather(*(one.asks() for one in peers)) == [True] + [False] * 6
+        peers += [last := Peer(brokers_port)]
+        assert await last.asks() and await first.asks()
+        assert server.admission.total == 2
+        peers += [Peer(port) for _ in range(3)]  # these are held where the server ends
+        for one in peers:
+            one.socket.close()
 
 
-def test_one_address_with_too_many_is_named_once_in_a_while(caplog: pytest.LogCaptureFixture) -> None:
-    async def play() -> None:
-        async with listening(ConnectionLimits(per_ip=2)) as (server, port, _):
-            clients = [Peer(port) for _ in range(2)]
-            for one in clients:
-                assert await one.asks()
-            for _ in range(50):
-                refused = Peer(port)
-                assert not await refused.asks()
-                refused.socket.close()
-            assert server.admission.refused == 50
-            assert server.admission.total == 2
-            for one in clients:
-                one.socket.close()
-
-    asyncio.run(play())
+async def test_one_address_with_too_many_is_named_once_in_a_while(caplog: pytest.LogCaptureFixture) -> None:
+    async with listening(ConnectionLimits(per_ip=2)) as (server, port, _):
+        clients = [Peer(port) for _ in range(2)]
+        for one in clients:
+            assert await one.asks()
+        for _ in range(50):
+            refused = Peer(port)
+            assert not await refused.asks()
+            refused.socket.close()
+        assert server.admission.refused == 50
+        assert server.admission.total == 2
+        for one in clients:
+            one.socket.close()
     assert sum("max.connections.per.ip" in text for text in caplog.messages) == 1
 
 
-def test_who_waits_for_an_answer_is_not_idle(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+async def test_who_waits_for_an_answer_is_not_idle(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     """A long poll, or a follower that waits for its leader's next bytes, is not; after its answer it may be."""
     monkeypatch.setattr(server_module, "SWEEP_EVERY_S", 0.02)
     caplog.set_level(logging.INFO, logger="klog.net.connection")
@@ -334,26 +320,23 @@ def test_who_waits_for_an_answer_is_not_idle(monkeypatch: pytest.MonkeyPatch, ca
     def handle(connection: Connection, view: memoryview, reply: Reply) -> None:
         polls.append(reply)
 
-    async def play() -> None:
-        server = Server(handle, limits=SocketLimits(1 << 20), idle_max_s=0.2)
-        port = server.listen("127.0.0.1", 0)
-        try:
-            poll, idle = Peer(port), Peer(port)
-            assert await poll.asks(WAIT)
-            loop = asyncio.get_running_loop()
-            async with asyncio.timeout(WITHIN_S):
-                assert await loop.sock_recv(idle.socket, 1) == b""
-                for _ in range(20):  # sweeps, in each of which it has been silent for long enough
-                    await asyncio.sleep(0.02)
-                assert len(server.connections) == 1
-                polls[0].send(b"\0\0\0\1x")
-                assert await loop.sock_recv(poll.socket, 100) == b"\0\0\0\1x"
-                assert await loop.sock_recv(poll.socket, 1) == b""
-            assert server.idle_closed == 2
-            for one in (poll, idle):
-                one.socket.close()
-        finally:
-            server.close()
-
-    asyncio.run(play())
+    server = Server(handle, limits=SocketLimits(1 << 20), idle_max_s=0.2)
+    port = server.listen("127.0.0.1", 0)
+    try:
+        poll, idle = Peer(port), Peer(port)
+        assert await poll.asks(WAIT)
+        loop = asyncio.get_running_loop()
+        async with asyncio.timeout(WITHIN_S):
+            assert await loop.sock_recv(idle.socket, 1) == b""
+            for _ in range(20):  # sweeps, in each of which it has been silent for long enough
+                await asyncio.sleep(0.02)
+            assert len(server.connections) == 1
+            polls[0].send(b"\0\0\0\1x")
+            assert await loop.sock_recv(poll.socket, 100) == b"\0\0\0\1x"
+            assert await loop.sock_recv(poll.socket, 1) == b""
+        assert server.idle_closed == 2
+        for one in (poll, idle):
+            one.socket.close()
+    finally:
+        server.close()
     assert sum("connections.max.idle.ms" in text for text in caplog.messages) == 2

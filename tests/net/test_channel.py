@@ -23,54 +23,42 @@ async def _turns(count: int) -> None:
         await asyncio.sleep(0)
 
 
-def test_cancelled_in_the_turn_in_which_the_answer_comes(broker: RunningBroker) -> None:
+async def test_cancelled_in_the_turn_in_which_the_answer_comes(broker: RunningBroker) -> None:
     host, _, port = broker.bootstrap.rpartition(":")
-
-    async def run() -> None:
-        channel = await Channel.connect(host, int(port), timeout_s=20)
-        asking = asyncio.ensure_future(channel.request(codec.request(ApiKey.METADATA, 4, topics=[])))
-        await _turns(1)
-        (answer,) = channel._waiting.values()
-        answer.set_result("an answer")
-        asking.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await asking
-        await channel.close()
-
-    asyncio.run(run())
+    channel = await Channel.connect(host, int(port), timeout_s=20)
+    asking = asyncio.ensure_future(channel.request(codec.request(ApiKey.METADATA, 4, topics=[])))
+    await _turns(1)
+    (answer,) = channel._waiting.values()
+    answer.set_result("an answer")
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    await channel.close()
 
 
 @each("turns", range(6))
-def test_cancelled_while_it_is_refused(turns: int) -> None:
+async def test_cancelled_while_it_is_refused(turns: int) -> None:
     """Where it had been refused before it was cancelled, that is told; it never goes on for ever."""
-
-    async def run() -> None:
-        with socket.socket() as nobody:  # bound, and not listening
-            nobody.bind(("127.0.0.1", 0))
-            connecting = asyncio.ensure_future(Channel.connect("127.0.0.1", nobody.getsockname()[1], timeout_s=20))
-            await _turns(turns)
-            was_done = connecting.done()
-            connecting.cancel()
-            await asyncio.wait([connecting])
-            assert connecting.cancelled() or was_done
-
-    asyncio.run(run())
+    with socket.socket() as nobody:  # bound, and not listening
+        nobody.bind(("127.0.0.1", 0))
+        connecting = asyncio.ensure_future(Channel.connect("127.0.0.1", nobody.getsockname()[1], timeout_s=20))
+        await _turns(turns)
+        was_done = connecting.done()
+        connecting.cancel()
+        await asyncio.wait([connecting])
+        assert connecting.cancelled() or was_done
 
 
-def test_cancelled_while_it_closes(broker: RunningBroker) -> None:
+async def test_cancelled_while_it_closes(broker: RunningBroker) -> None:
     host, _, port = broker.bootstrap.rpartition(":")
-
-    async def run() -> None:
-        channel = await Channel.connect(host, int(port), timeout_s=20)
-        closing = asyncio.ensure_future(channel.close())
-        await _turns(1)
-        closing.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await closing
-        await channel.close()
-        assert channel.is_closed
-
-    asyncio.run(run())
+    channel = await Channel.connect(host, int(port), timeout_s=20)
+    closing = asyncio.ensure_future(channel.close())
+    await _turns(1)
+    closing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    await channel.close()
+    assert channel.is_closed
 
 
 def test_a_peer_that_hangs_up_while_a_broker_introduces_itself(caplog: pytest.LogCaptureFixture) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
 import random
@@ -10,7 +9,8 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -18,9 +18,9 @@ from klog.net import connection as connection_module
 from klog.net import server as server_module
 from klog.net.connection import Connection, Reply
 from klog.net.memory_pool import LITTLE_BYTES, TINY_BYTES, MemoryPool, Pace
-from klog.net.server import Server
-from klog.net.shared import SCRATCH_BYTES, SPARE_BYTES_MAX, SPARE_BYTES_MIN, SPARES_MAX, Shared, SocketLimits
+from klog.net.shared import SCRATCH_BYTES, SPARE_BYTES_MAX, SPARE_BYTES_MIN, SPARES_MAX, Shared
 from tests.chance import seed_of
+from tests.net.serving import connect, serving
 
 WITHIN_S = 30.0
 BOUND = 8 << 20
@@ -104,40 +104,7 @@ def echo_length(connection: Connection, view: memoryview, reply: Reply) -> None:
     reply.send(struct.pack(">ii", 4, len(view)))
 
 
-@contextlib.contextmanager
-def serving(unfinished_bytes_max: float = BOUND) -> Iterator[tuple[int, Server, Callable[..., object]]]:
-    """A server in a thread of its own; its port, itself, and a way to ask something of its loop."""
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever)
-    thread.start()
-
-    async def begin() -> tuple[int, Server]:
-        server = Server(
-            echo_length,
-            limits=SocketLimits(100 << 20),
-            idle_max_s=600,
-            unfinished_bytes_max=unfinished_bytes_max,
-        )
-        return server.listen("127.0.0.1", 0), server
-
-    async def call(what: Callable[[], object]) -> object:
-        return what()
-
-    def ask(what: Callable[[], object]) -> object:
-        return asyncio.run_coroutine_threadsafe(call(what), loop).result(WITHIN_S)
-
-    port, server = asyncio.run_coroutine_threadsafe(begin(), loop).result(WITHIN_S)
-    try:
-        yield port, server, ask
-    finally:
-        ask(server.close)
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join(WITHIN_S)
-        loop.close()
-
-
-def connect(port: int) -> socket.socket:
-    return socket.create_connection(("127.0.0.1", port), timeout=WITHIN_S)
+bounded = partial(serving, echo_length, 100 << 20, unfinished_bytes_max=BOUND)
 
 
 def answer(sock: socket.socket) -> int:
@@ -169,7 +136,10 @@ def stuffed(sock: socket.socket, data: bytes | memoryview) -> int:
 @pytest.mark.slow
 def test_twenty_half_requests_are_held_within_the_bound_and_all_come_through() -> None:
     request = struct.pack(">i", REQUEST) + bytes(REQUEST)
-    with serving() as (port, server, ask), contextlib.ExitStack() as closing:
+    with (
+        bounded() as (port, server, ask),
+        contextlib.ExitStack() as closing,
+    ):
         peers = [closing.enter_context(connect(port)) for _ in range(20)]
         sent = [stuffed(one, request[: REQUEST * 3 // 4]) for one in peers]
         held = ask(lambda: server.shared.memory_pool.bytes)
@@ -194,7 +164,10 @@ def test_twenty_half_requests_are_held_within_the_bound_and_all_come_through() -
 def test_a_broker_has_room_where_clients_have_taken_it_all() -> None:
     """Its requests come in pieces, and none waits for what the clients do with theirs."""
     half = struct.pack(">i", REQUEST) + bytes(REQUEST // 2)
-    with serving() as (port, server, ask), contextlib.ExitStack() as closing:
+    with (
+        bounded() as (port, server, ask),
+        contextlib.ExitStack() as closing,
+    ):
         broker = closing.enter_context(connect(port))
         broker.sendall(struct.pack(">i", 1) + b"x")
         assert answer(broker) == 1
@@ -217,7 +190,7 @@ def test_a_broker_has_room_where_clients_have_taken_it_all() -> None:
 
 
 def test_who_holds_room_and_goes_leaves_it() -> None:
-    with serving() as (port, _, _):
+    with bounded() as (port, _, _):
         for _ in range(3):
             peers = [connect(port) for _ in range(20)]
             for one in peers:
@@ -235,7 +208,12 @@ def test_a_frame_that_does_not_get_on_ends_its_connection(
     monkeypatch.setattr(server_module, "SWEEP_EVERY_S", 0.02)
     monkeypatch.setattr(connection_module, "PACE", Pace(0.3, 1000))
     caplog.set_level(logging.INFO, logger="klog.net.connection")
-    with serving() as (port, _, _), connect(port) as head, connect(port) as half, connect(port) as drip:
+    with (
+        bounded() as (port, _, _),
+        connect(port) as head,
+        connect(port) as half,
+        connect(port) as drip,
+    ):
         half.sendall(struct.pack(">i", 500_000) + bytes(100_000))
         drip.sendall(struct.pack(">i", 500_000) + bytes(100_000))
         head.sendall(struct.pack(">i", 100_000))
@@ -264,7 +242,10 @@ def test_while_others_wait_for_room_a_frame_has_to_hurry_and_who_waits_waits_for
     monkeypatch.setattr(connection_module, "MEMORY_WAIT_S", 0.4)
     caplog.set_level(logging.INFO, logger="klog.net.connection")
     half = struct.pack(">i", REQUEST) + bytes(REQUEST // 2)
-    with serving(REQUEST) as (port, _, _), contextlib.ExitStack() as closing:
+    with (
+        bounded(unfinished_bytes_max=REQUEST) as (port, _, _),
+        contextlib.ExitStack() as closing,
+    ):
         alone = closing.enter_context(connect(port))
         stuffed(alone, half)
         alone.settimeout(0.6)

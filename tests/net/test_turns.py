@@ -6,19 +6,16 @@ import asyncio
 import itertools
 import socket
 import statistics
-import struct
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
 from contextlib import ExitStack
 
 import pytest
 
 from klog.net.connection import Connection, Reply
-from klog.net.server import Server
-from klog.net.shared import SocketLimits
 from klog.net.turns import EXPENSIVE_S, TURN_S, Share, Turns
+from tests.net.serving import connect, frame, serving
 
 LONG_S = 2 * EXPENSIVE_S
 WITHIN_S = 60.0
@@ -27,28 +24,6 @@ WITHIN_S = 60.0
 def hold() -> None:
     """The loop, for a long time."""
     time.sleep(LONG_S)
-
-
-def frame(body: bytes) -> bytes:
-    return struct.pack(">i", len(body)) + body
-
-
-def serve(on_frame: Callable[[Connection, memoryview, Reply], None], client: Callable[[int], None]) -> None:
-    async def main() -> None:
-        server = Server(on_frame, limits=SocketLimits(1 << 20), idle_max_s=600)
-        port = server.listen("127.0.0.1", 0)
-        try:
-            await asyncio.to_thread(client, port)
-        finally:
-            server.close()
-
-    asyncio.run(main())
-
-
-def connect(port: int) -> socket.socket:
-    sock = socket.create_connection(("127.0.0.1", port), timeout=WITHIN_S)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return sock
 
 
 def test_a_request_that_comes_during_a_turn_is_served_in_the_next_one() -> None:
@@ -79,27 +54,24 @@ def test_a_request_that_comes_during_a_turn_is_served_in_the_next_one() -> None:
     assert asyncio.run(main()) == 2
 
 
-def test_a_task_has_its_turn_where_connections_take_all_of_each() -> None:
-    async def main() -> None:
-        turns, done = Turns(), asyncio.Event()
+async def test_a_task_has_its_turn_where_connections_take_all_of_each() -> None:
+    turns, done = Turns(), asyncio.Event()
 
-        def piece() -> None:
-            turns.spent(TURN_S)
-            if not done.is_set():
-                turns.call_in_turn("crowd", piece, is_expensive=False)
+    def piece() -> None:
+        turns.spent(TURN_S)
+        if not done.is_set():
+            turns.call_in_turn("crowd", piece, is_expensive=False)
 
-        async def task() -> None:
-            await turns.wait_for_turn("other")
-            done.set()
+    async def task() -> None:
+        await turns.wait_for_turn("other")
+        done.set()
 
-        piece()
-        waiting = asyncio.create_task(task())
-        try:
-            await asyncio.wait_for(asyncio.shield(waiting), WITHIN_S)
-        finally:
-            done.set()
-
-    asyncio.run(main())
+    piece()
+    waiting = asyncio.create_task(task())
+    try:
+        await asyncio.wait_for(asyncio.shield(waiting), WITHIN_S)
+    finally:
+        done.set()
 
 
 @pytest.mark.slow
@@ -114,21 +86,18 @@ def test_who_asks_for_little_waits_for_few_who_ask_for_much() -> None:
             time.sleep(LONG_S)
         reply.send(frame(b"done"))
 
-    def client(port: int) -> None:
-        with ExitStack() as stack:
-            greedy = [stack.enter_context(connect(port)) for _ in range(8)]
-            modest = stack.enter_context(connect(port))
-            for one in greedy:
-                one.sendall(frame(b"much") * 3)
-            assert begun.wait(WITHIN_S)
-            for _ in range(5):
-                modest.sendall(frame(b"little"))
-                assert modest.recv(100)
-            for one in greedy:
-                for _ in range(3 * 8):
-                    assert one.recv(1)
-
-    serve(handle, client)
+    with serving(handle) as (port, _, _), ExitStack() as stack:
+        greedy = [stack.enter_context(connect(port)) for _ in range(8)]
+        modest = stack.enter_context(connect(port))
+        for one in greedy:
+            one.sendall(frame(b"much") * 3)
+        assert begun.wait(WITHIN_S)
+        for _ in range(5):
+            modest.sendall(frame(b"little"))
+            assert modest.recv(100)
+        for one in greedy:
+            for _ in range(3 * 8):
+                assert one.recv(1)
     assert order.count(b"much") == 24 and order.count(b"little") == 5
     # Until they are known to ask for much each of the eight has a turn like everybody; from then on one at a time does.
     between = [len(one) for one in _runs(order)]
@@ -161,23 +130,20 @@ def test_a_broker_waits_for_no_client_that_asks_for_much() -> None:
             time.sleep(2 * EXPENSIVE_S)
         reply.send(frame(b"done"))
 
-    def client(port: int) -> None:
-        with ExitStack() as stack:
-            greedy = [stack.enter_context(connect(port)) for _ in range(20)]
-            broker = stack.enter_context(connect(port))
-            broker.sendall(frame(b"proof"))
+    with serving(handle) as (port, _, _), ExitStack() as stack:
+        greedy = [stack.enter_context(connect(port)) for _ in range(20)]
+        broker = stack.enter_context(connect(port))
+        broker.sendall(frame(b"proof"))
+        assert broker.recv(8)
+        for one in greedy:
+            one.sendall(frame(b"much") * 3)
+        assert begun.wait(WITHIN_S)
+        for _ in range(5):  # it asks for much as well
+            broker.sendall(frame(b"leadership"))
             assert broker.recv(8)
-            for one in greedy:
-                one.sendall(frame(b"much") * 3)
-            assert begun.wait(WITHIN_S)
-            for _ in range(5):  # it asks for much as well
-                broker.sendall(frame(b"leadership"))
-                assert broker.recv(8)
-            for one in greedy:
-                for _ in range(3 * 8):
-                    assert one.recv(1)
-
-    serve(handle, client)
+        for one in greedy:
+            for _ in range(3 * 8):
+                assert one.recv(1)
     assert (order.count(b"much"), order.count(b"leadership")) == (60, 5)
     at = [number for number, one in enumerate(order) if one == b"leadership"]
     # Two turns pass from its answer to its next request, each with the few that fit in. In the queue of those who ask
@@ -195,44 +161,38 @@ def test_all_that_was_sent_is_handled_in_its_order_and_its_answers_are_taken() -
             time.sleep(2 * EXPENSIVE_S)
         reply.send(frame(bytes(view[:6])))
 
-    def client(port: int) -> None:
-        with connect(port) as sock:
-            sizes = [6, 100, 70_000]
-            sock.sendall(b"".join(frame(b"%06d" % n + bytes(sizes[n % 3] - 6)) for n in range(60)))
-            got = b""
-            while len(got) < 10 * 60:
-                got += sock.recv(1 << 16)
-            assert got == b"".join(frame(b"%06d" % n) for n in range(60))
-
-    serve(handle, client)
+    with serving(handle) as (port, _, _), connect(port) as sock:
+        sizes = [6, 100, 70_000]
+        sock.sendall(b"".join(frame(b"%06d" % n + bytes(sizes[n % 3] - 6)) for n in range(60)))
+        got = b""
+        while len(got) < 10 * 60:
+            got += sock.recv(1 << 16)
+        assert got == b"".join(frame(b"%06d" % n) for n in range(60))
     assert handled == list(range(60))
 
 
 @pytest.mark.slow
-def test_tasks_that_have_much_to_do_take_turns() -> None:
+async def test_tasks_that_have_much_to_do_take_turns() -> None:
     begun: list[tuple[int, int]] = []
 
-    async def main() -> None:
-        turns, ticks = Turns(), 0
+    turns, ticks = Turns(), 0
 
-        async def much(number: int) -> None:
-            share = Share(turns)
-            for _ in range(3):
-                await share.yield_if_due()
-                begun.append((ticks, number))
-                hold()
+    async def much(number: int) -> None:
+        share = Share(turns)
+        for _ in range(3):
+            await share.yield_if_due()
+            begun.append((ticks, number))
+            hold()
 
-        async def tick() -> None:
-            nonlocal ticks
-            for ticks in itertools.count(1):  # noqa: B007
-                await asyncio.sleep(0)
+    async def tick() -> None:
+        nonlocal ticks
+        for ticks in itertools.count(1):  # noqa: B007
+            await asyncio.sleep(0)
 
-        ticking = asyncio.create_task(tick())
-        async with asyncio.timeout(WITHIN_S):
-            await asyncio.gather(*(much(number) for number in range(4)))
-        ticking.cancel()
-
-    asyncio.run(main())
+    ticking = asyncio.create_task(tick())
+    async with asyncio.timeout(WITHIN_S):
+        await asyncio.gather(*(much(number) for number in range(4)))
+    ticking.cancel()
     assert len(begun) == 12
     later = Counter(tick for tick, _ in begun[4:])  # each begins at once
     assert max(later.values()) <= 2, begun  # one that ends, and one that goes on

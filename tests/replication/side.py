@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -310,18 +311,15 @@ def content(log: Log) -> dict[int, bytes]:
     return found
 
 
-def run(tmp_path: Path, scene: Callable[[Side, Side], Awaitable[None]], **settings: str) -> None:
-    """A scene with two sides that know each other: 1 and 2."""
-
-    async def play() -> None:
-        one = Side(tmp_path / "1", 1, **settings).start()
-        two = Side(tmp_path / "2", 2, **settings).start()
-        try:
-            one.knows(one, two)
-            two.knows(one, two)
-            await scene(one, two)
-        finally:
-            await two.stop()
-            await one.stop()
-
-    asyncio.run(play())
+@asynccontextmanager
+async def two_sides(tmp_path: Path, **settings: str) -> AsyncIterator[tuple[Side, Side]]:
+    """Two sides that know each other: 1 and 2."""
+    one = Side(tmp_path / "1", 1, **settings).start()
+    two = Side(tmp_path / "2", 2, **settings).start()
+    try:
+        one.knows(one, two)
+        two.knows(one, two)
+        yield one, two
+    finally:
+        await two.stop()
+        await one.stop()

@@ -13,13 +13,13 @@ from klog.config import LogConfig
 from klog.errors import StorageError
 from klog.replication.follower import FollowerState
 from klog.storage.filesystem import OsFileSystem
-from tests.replication.side import NAME, Side, append, batch, content, run, until
+from tests.replication.side import NAME, Side, append, batch, content, two_sides, until
 from tests.rows import each
 from tests.storage.log_cases import delete_records
 
 
-def test_a_follower_has_the_leaders_bytes_at_the_same_addresses(tmp_path: Path) -> None:
-    async def scene(one: Side, two: Side) -> None:
+async def test_a_follower_has_the_leaders_bytes_at_the_same_addresses(tmp_path: Path) -> None:
+    async with two_sides(tmp_path) as (one, two):
         led = one.lead(5, isr=(1, 2))
         follower = two.follow(1, 5)
         for mark in range(50):
@@ -30,11 +30,9 @@ def test_a_follower_has_the_leaders_bytes_at_the_same_addresses(tmp_path: Path) 
         await until(lambda: follower.high_watermark == led.high_watermark)
         assert follower.is_in_sync
 
-    run(tmp_path, scene)
 
-
-def test_an_acknowledgement_does_not_wait_for_a_poll(tmp_path: Path) -> None:
-    async def scene(one: Side, two: Side) -> None:
+async def test_an_acknowledgement_does_not_wait_for_a_poll(tmp_path: Path) -> None:
+    async with two_sides(tmp_path, replica_fetch_wait_max_ms="60000") as (one, two):
         led = one.lead(5, isr=(1, 2))
         two.follow(1, 5)
         await append(led, batch())
@@ -42,8 +40,6 @@ def test_an_acknowledgement_does_not_wait_for_a_poll(tmp_path: Path) -> None:
         for _ in range(20):
             await append(led, batch())
         assert one.loop.time() - began < 10  # a poll takes a minute here
-
-    run(tmp_path, scene, replica_fetch_wait_max_ms="60000")
 
 
 @each(
@@ -54,43 +50,37 @@ def test_an_acknowledgement_does_not_wait_for_a_poll(tmp_path: Path) -> None:
         ("c-1", True, 199, r"\b200\b.*\b199\b"),
     ],
 )
-def test_who_may_not_follow_is_refused_with_words(
+async def test_who_may_not_follow_is_refused_with_words(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, cluster: str, knows: bool, incarnation: int, words: str
 ) -> None:
-    async def play() -> None:
-        one = Side(tmp_path / "1", 1).start()
-        two = Side(tmp_path / "2", 2, cluster_id=cluster, incarnation=incarnation).start()
-        try:
-            led = one.lead(5, isr=(1,))
-            two.knows(one, two)
-            two.incarnation = 200
-            one.knows(*([one, two] if knows else [one]))
-            two.incarnation = incarnation
-            follower = two.follow(1, 5)
-            await append(led, batch())
-            await until(lambda: re.search(words, caplog.text))
-            assert follower.log.end.address == 0
-            assert led.position(2) is None
-        finally:
-            await two.stop()
-            await one.stop()
-
-    asyncio.run(play())
+    one = Side(tmp_path / "1", 1).start()
+    two = Side(tmp_path / "2", 2, cluster_id=cluster, incarnation=incarnation).start()
+    try:
+        led = one.lead(5, isr=(1,))
+        two.knows(one, two)
+        two.incarnation = 200
+        one.knows(*([one, two] if knows else [one]))
+        two.incarnation = incarnation
+        follower = two.follow(1, 5)
+        await append(led, batch())
+        await until(lambda: re.search(words, caplog.text))
+        assert follower.log.end.address == 0
+        assert led.position(2) is None
+    finally:
+        await two.stop()
+        await one.stop()
 
 
-def test_a_broker_that_is_looked_for_elsewhere_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async def scene(one: Side, two: Side) -> None:
+async def test_a_broker_that_is_looked_for_elsewhere_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with two_sides(tmp_path) as (one, two):
         two.image.brokers = {3: one.entry}
         two.follow(3, 5)
         await until(lambda: "broker 3" in caplog.text)
 
-    run(tmp_path, scene)
 
-
-def test_a_refused_follower_comes_in_once_it_is_known(tmp_path: Path) -> None:
+async def test_a_refused_follower_comes_in_once_it_is_known(tmp_path: Path) -> None:
     """It may hear of its leader before the leader hears of it."""
-
-    async def scene(one: Side, two: Side) -> None:
+    async with two_sides(tmp_path) as (one, two):
         one.knows(one)
         led = one.lead(5, isr=(1,))
         await append(led, batch())
@@ -100,12 +90,10 @@ def test_a_refused_follower_comes_in_once_it_is_known(tmp_path: Path) -> None:
         one.knows(one, two)
         await until(lambda: follower.log.end == led.log.end)
 
-    run(tmp_path, scene)
-
 
 @each("known", [4, 6])
-def test_epochs_must_be_the_same_on_both_sides(tmp_path: Path, known: int) -> None:
-    async def scene(one: Side, two: Side) -> None:
+async def test_epochs_must_be_the_same_on_both_sides(tmp_path: Path, known: int) -> None:
+    async with two_sides(tmp_path) as (one, two):
         led = one.lead(5, isr=(1,))
         await append(led, batch())
         follower = two.follow(1, known)
@@ -118,11 +106,9 @@ def test_epochs_must_be_the_same_on_both_sides(tmp_path: Path, known: int) -> No
             led = one.lead(6)
         await until(lambda: follower.log.end == led.log.end and follower.state is FollowerState.FETCHING)
 
-    run(tmp_path, scene)
 
-
-def test_a_leader_whose_epoch_is_below_our_logs_is_not_followed(tmp_path: Path) -> None:
-    async def scene(one: Side, two: Side) -> None:
+async def test_a_leader_whose_epoch_is_below_our_logs_is_not_followed(tmp_path: Path) -> None:
+    async with two_sides(tmp_path) as (one, two):
         one.lead(5)
         two.log().append(batch(), 9)
         follower = two.follow(1, 5)
@@ -131,11 +117,9 @@ def test_a_leader_whose_epoch_is_below_our_logs_is_not_followed(tmp_path: Path) 
         assert two.log().end.address > 0
         assert two.follow(1, 10).state is FollowerState.WAITING
 
-    run(tmp_path, scene)
 
-
-def test_a_follower_without_the_replica_is_refused_until_it_has_one(tmp_path: Path) -> None:
-    async def scene(one: Side, two: Side) -> None:
+async def test_a_follower_without_the_replica_is_refused_until_it_has_one(tmp_path: Path) -> None:
+    async with two_sides(tmp_path) as (one, two):
         led = one.lead(5, replicas=(1, 3))
         await append(led, batch())
         follower = two.follow(1, 5)
@@ -145,22 +129,18 @@ def test_a_follower_without_the_replica_is_refused_until_it_has_one(tmp_path: Pa
         two.follow(1, 6)
         await until(lambda: follower.log.end == led.log.end)
 
-    run(tmp_path, scene)
 
-
-def test_another_topic_of_the_same_name_is_not_fetched(tmp_path: Path) -> None:
-    async def scene(one: Side, two: Side) -> None:
+async def test_another_topic_of_the_same_name_is_not_fetched(tmp_path: Path) -> None:
+    async with two_sides(tmp_path) as (one, two):
         led = one.lead(5)
         await append(led, batch())
         two.fetchers.follow(NAME, uuid.UUID(int=8), two.log(), 1, 5, 0)
         await asyncio.sleep(0.1)
         assert two.log().end.address == 0
 
-    run(tmp_path, scene)
 
-
-def test_a_new_incarnation_voids_the_position_of_the_one_before(tmp_path: Path) -> None:
-    async def scene(one: Side, two: Side) -> None:
+async def test_a_new_incarnation_voids_the_position_of_the_one_before(tmp_path: Path) -> None:
+    async with two_sides(tmp_path) as (one, two):
         led = one.lead(5, isr=(1,))
         follower = two.follow(1, 5)
         await append(led, batch())
@@ -175,11 +155,9 @@ def test_a_new_incarnation_voids_the_position_of_the_one_before(tmp_path: Path) 
         two.fetchers.brokers_changed()
         await until(lambda: led.position(2).incarnation == 205 and led.position(2).flushed == led.log.end)
 
-    run(tmp_path, scene)
 
-
-def test_the_start_moves_with_the_leaders(tmp_path: Path) -> None:
-    async def scene(one: Side, two: Side) -> None:
+async def test_the_start_moves_with_the_leaders(tmp_path: Path) -> None:
+    async with two_sides(tmp_path, log_segment_bytes="250", replica_fetch_wait_max_ms="100") as (one, two):
         led = one.lead(5, isr=(1, 2))
         follower = two.follow(1, 5)
         for _ in range(5):
@@ -188,11 +166,9 @@ def test_the_start_moves_with_the_leaders(tmp_path: Path) -> None:
         await until(lambda: follower.log.start_offset == led.log.start_offset)
         assert follower.log.start_address == led.log.start_address
 
-    run(tmp_path, scene, log_segment_bytes="250", replica_fetch_wait_max_ms="100")
 
-
-def test_the_high_watermark_is_what_the_leader_says_and_we_have_flushed(tmp_path: Path) -> None:
-    async def scene(one: Side, two: Side) -> None:
+async def test_the_high_watermark_is_what_the_leader_says_and_we_have_flushed(tmp_path: Path) -> None:
+    async with two_sides(tmp_path, replica_fetch_wait_max_ms="100") as (one, two):
         led = one.lead(5, isr=(1,))
         follower = two.follow(1, 5)
         follower.log.reconfigure(LogConfig(flush_messages=1 << 40, flush_ms=1 << 40))  # not in the time of this test
@@ -204,13 +180,12 @@ def test_the_high_watermark_is_what_the_leader_says_and_we_have_flushed(tmp_path
         await until(lambda: follower.high_watermark == led.high_watermark)
         await until(lambda: led.position(2).flushed == led.log.end)
 
-    run(tmp_path, scene, replica_fetch_wait_max_ms="100")
 
-
-def test_a_full_disk_rests_a_follower_until_there_is_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_full_disk_rests_a_follower_until_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Rule L5."""
-
-    async def scene(one: Side, two: Side) -> None:
+    async with two_sides(tmp_path) as (one, two):
         led = one.lead(5, isr=(1,))
         follower = two.follow(1, 5)
         await append(led, batch())
@@ -224,11 +199,9 @@ def test_a_full_disk_rests_a_follower_until_there_is_room(tmp_path: Path, monkey
         await until(lambda: follower.log.end == led.log.end)
         assert follower.state is FollowerState.FETCHING
 
-    run(tmp_path, scene)
 
-
-def test_a_disk_that_fails_ends_the_following_of_its_logs(tmp_path: Path) -> None:
-    async def scene(one: Side, two: Side) -> None:
+async def test_a_disk_that_fails_ends_the_following_of_its_logs(tmp_path: Path) -> None:
+    async with two_sides(tmp_path) as (one, two):
         led = one.lead(5, isr=(1,))
         follower = two.follow(1, 5)
         await append(led, batch())
@@ -239,5 +212,3 @@ def test_a_disk_that_fails_ends_the_following_of_its_logs(tmp_path: Path) -> Non
         assert two.follow(1, 6).state is FollowerState.FAILED
         assert led.position(2).flushed != led.log.end
         await two.fetchers.let_go([NAME])
-
-    run(tmp_path, scene)

@@ -59,41 +59,38 @@ async def round_of(sides: list[Side], epoch: int, choose: random.Random) -> None
 @pytest.mark.parametrize(
     "seed", [0, *(pytest.param(seed, marks=pytest.mark.long("further seeds")) for seed in (1, 2, 3))]
 )
-def test_whatever_happens_all_have_the_last_leaders_bytes(
+async def test_whatever_happens_all_have_the_last_leaders_bytes(
     tmp_path: Path, seed: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     choose = random.Random(seed)
 
-    async def play() -> None:
-        settings = {"log_segment_bytes": choose.choice(("2000", "50000", "10000000"))}
-        sides = [Side(tmp_path / str(number), number, **settings).start() for number in (1, 2, 3)]
-        try:
-            for side in sides:
-                side.knows(*sides)
-            for epoch in range(1, 25):
-                await round_of(sides, epoch, choose)
-            last, *others = sides
-            for name in NAMES:
-                for side in others:
-                    await side.fetchers.let_go([name])
-                    side.resign(name)
-                await last.fetchers.let_go([name])
-                led = last.lead(100, name=name, isr=(1, 2, 3))
-                followers = [side.follow(1, 100, name) for side in others]
-                led.append(batch())
-                await until(lambda led=led: led.high_watermark == led.log.end)
-                for follower in followers:
-                    assert follower.state is FollowerState.FETCHING
-                    start = max(follower.log.start_address, led.log.start_address)
-                    mine, leaders = content(follower.log), content(led.log)
-                    assert {at: data for at, data in mine.items() if at >= start} == {
-                        at: data for at, data in leaders.items() if at >= start
-                    }
-                    assert not follower.log.holes
-        finally:
-            for side in sides:
-                await side.stop()
-
-    asyncio.run(play())
+    settings = {"log_segment_bytes": choose.choice(("2000", "50000", "10000000"))}
+    sides = [Side(tmp_path / str(number), number, **settings).start() for number in (1, 2, 3)]
+    try:
+        for side in sides:
+            side.knows(*sides)
+        for epoch in range(1, 25):
+            await round_of(sides, epoch, choose)
+        last, *others = sides
+        for name in NAMES:
+            for side in others:
+                await side.fetchers.let_go([name])
+                side.resign(name)
+            await last.fetchers.let_go([name])
+            led = last.lead(100, name=name, isr=(1, 2, 3))
+            followers = [side.follow(1, 100, name) for side in others]
+            led.append(batch())
+            await until(lambda led=led: led.high_watermark == led.log.end)
+            for follower in followers:
+                assert follower.state is FollowerState.FETCHING
+                start = max(follower.log.start_address, led.log.start_address)
+                mine, leaders = content(follower.log), content(led.log)
+                assert {at: data for at, data in mine.items() if at >= start} == {
+                    at: data for at, data in leaders.items() if at >= start
+                }
+                assert not follower.log.holes
+    finally:
+        for side in sides:
+            await side.stop()
     assert not any(record.exc_info for record in caplog.records)
     assert "Traceback" not in caplog.text

@@ -21,13 +21,13 @@ from klog.protocol.replica_fetch import FetchEntry
 from klog.replication.follower import FollowerState
 from klog.secret import Challenge, Secret
 from klog.storage.log_reader import LogReader
-from tests.replication.side import NAME, SECRET, Side, append, batch, content, run, until
+from tests.replication.side import NAME, SECRET, Side, append, batch, content, two_sides, until
 from tests.replication.test_follower_throttle import update
 from tests.rows import each
 
 
-def test_a_leader_that_comes_back_elsewhere_is_found(tmp_path: Path) -> None:
-    async def scene(one: Side, two: Side) -> None:
+async def test_a_leader_that_comes_back_elsewhere_is_found(tmp_path: Path) -> None:
+    async with two_sides(tmp_path) as (one, two):
         led = one.lead(5, isr=(1, 2))
         follower = two.follow(1, 5)
         await append(led, batch())
@@ -41,11 +41,9 @@ def test_a_leader_that_comes_back_elsewhere_is_found(tmp_path: Path) -> None:
         assert await append(led, batch()) is None
         assert content(follower.log) == content(led.log)
 
-    run(tmp_path, scene)
 
-
-def test_a_leader_that_resigns_is_followed_again_when_it_leads_anew(tmp_path: Path) -> None:
-    async def scene(one: Side, two: Side) -> None:
+async def test_a_leader_that_resigns_is_followed_again_when_it_leads_anew(tmp_path: Path) -> None:
+    async with two_sides(tmp_path) as (one, two):
         led = one.lead(5, isr=(1, 2))
         follower = two.follow(1, 5)
         await append(led, batch())
@@ -54,11 +52,9 @@ def test_a_leader_that_resigns_is_followed_again_when_it_leads_anew(tmp_path: Pa
         assert await append(led, batch()) is None
         assert content(follower.log) == content(led.log)
 
-    run(tmp_path, scene)
 
-
-def test_roles_change_back_and_forth(tmp_path: Path) -> None:
-    async def scene(one: Side, two: Side) -> None:
+async def test_roles_change_back_and_forth(tmp_path: Path) -> None:
+    async with two_sides(tmp_path) as (one, two):
         for epoch in range(1, 9):
             leader, follower = (one, two) if epoch % 2 else (two, one)
             led = leader.lead(epoch, isr=(1, 2))
@@ -69,11 +65,9 @@ def test_roles_change_back_and_forth(tmp_path: Path) -> None:
         await until(lambda: one.log().end == two.log().end)
         assert content(one.log()) == content(two.log())
 
-    run(tmp_path, scene)
 
-
-def test_bytes_that_mean_nothing_end_the_connection_and_nothing_else(tmp_path: Path) -> None:
-    async def scene(one: Side, two: Side) -> None:
+async def test_bytes_that_mean_nothing_end_the_connection_and_nothing_else(tmp_path: Path) -> None:
+    async with two_sides(tmp_path) as (one, two):
         led = one.lead(5, isr=(1, 2))
         follower = two.follow(1, 5)
         await append(led, batch())
@@ -86,8 +80,6 @@ def test_bytes_that_mean_nothing_end_the_connection_and_nothing_else(tmp_path: P
             writer.close()
         assert await append(led, batch()) is None
         assert content(follower.log) == content(led.log)
-
-    run(tmp_path, scene)
 
 
 OPENED = b"\0\0\0\x10" + struct.pack(">ihhq", 0, 0, 0, 1)
@@ -104,8 +96,8 @@ OPENED = b"\0\0\0\x10" + struct.pack(">ihhq", 0, 0, 0, 1)
         pytest.param(b"HTTP/1.1 400 Bad Request\r\n\r\n", id="another protocol"),
     ],
 )
-def test_a_leader_that_talks_nonsense_is_left_and_tried_again(tmp_path: Path, nonsense: bytes) -> None:
-    async def scene(one: Side, two: Side) -> None:
+async def test_a_leader_that_talks_nonsense_is_left_and_tried_again(tmp_path: Path, nonsense: bytes) -> None:
+    async with two_sides(tmp_path) as (one, two):
         visits = 0
 
         async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -128,8 +120,6 @@ def test_a_leader_that_talks_nonsense_is_left_and_tried_again(tmp_path: Path, no
         assert await append(led, batch()) is None
         assert content(follower.log) == content(led.log)
         liar.close()
-
-    run(tmp_path, scene)
 
 
 async def greet(
@@ -155,12 +145,12 @@ async def greet(
 
 
 @each(("who", "secret"), [(1, Secret(bytes(32))), (3, SECRET)], ids=["guessed", "passed on"])
-def test_a_leader_without_the_clusters_secret_is_not_followed(
+async def test_a_leader_without_the_clusters_secret_is_not_followed(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, who: int, secret: Secret
 ) -> None:
     """Nor one that passes another's proof on: a proof says for whom it is."""
+    async with two_sides(tmp_path) as (one, two):
 
-    async def scene(one: Side, two: Side) -> None:
         async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             try:
                 await greet(reader, writer, as_id=who, secret=secret)
@@ -181,10 +171,10 @@ def test_a_leader_without_the_clusters_secret_is_not_followed(
         assert content(follower.log) == content(led.log)
         liar.close()
 
-    run(tmp_path, scene)
 
-
-def test_a_follower_without_the_clusters_secret_gets_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_follower_without_the_clusters_secret_gets_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     async def scene(one: Side, two: Side) -> None:
         one.knows(one, two)
         two.knows(one, two)
@@ -208,21 +198,18 @@ def test_a_follower_without_the_clusters_secret_gets_nothing(tmp_path: Path, cap
             writer.close()
         assert follower.log.end.address == 0
 
-    async def play() -> None:
-        one, two = Side(tmp_path / "1", 1).start(), Side(tmp_path / "2", 2, secret=Secret(bytes(32))).start()
-        try:
-            await scene(one, two)
-        finally:
-            await two.stop()
-            await one.stop()
-
-    asyncio.run(play())
+    one, two = Side(tmp_path / "1", 1).start(), Side(tmp_path / "2", 2, secret=Secret(bytes(32))).start()
+    try:
+        await scene(one, two)
+    finally:
+        await two.stop()
+        await one.stop()
 
 
-def test_batches_that_do_not_check_are_not_appended_and_others_go_on(
+async def test_batches_that_do_not_check_are_not_appended_and_others_go_on(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def scene(one: Side, two: Side) -> None:
+    async with two_sides(tmp_path) as (one, two):
         other = TopicPartition("t", 1)
         led, sound = one.lead(5, isr=(1,)), one.lead(5, isr=(1, 2), name=other)
         await append(led, batch(5, 100))
@@ -234,11 +221,9 @@ def test_batches_that_do_not_check_are_not_appended_and_others_go_on(
         assert follower.log.end.address == 0
         assert await append(sound, batch()) is None
 
-    run(tmp_path, scene)
 
-
-def test_a_silent_leader_is_given_up_and_connected_to_anew(tmp_path: Path) -> None:
-    async def scene(one: Side, two: Side) -> None:
+async def test_a_silent_leader_is_given_up_and_connected_to_anew(tmp_path: Path) -> None:
+    async with two_sides(tmp_path, replica_socket_timeout_ms="100", replica_fetch_wait_max_ms="10") as (one, two):
         visits = 0
 
         async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -254,11 +239,11 @@ def test_a_silent_leader_is_given_up_and_connected_to_anew(tmp_path: Path) -> No
         await until(lambda: visits >= 2)
         deaf.close()
 
-    run(tmp_path, scene, replica_socket_timeout_ms="100", replica_fetch_wait_max_ms="10")
 
-
-def test_partitions_in_which_nothing_happens_are_not_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scene(one: Side, two: Side) -> None:
+async def test_partitions_in_which_nothing_happens_are_not_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with two_sides(tmp_path) as (one, two):
         names = [TopicPartition("t", number) for number in range(200)]
         led = [one.lead(5, isr=(1, 2), name=name) for name in names]
         followers = [two.follow(1, 5, name) for name in names]
@@ -278,11 +263,12 @@ def test_partitions_in_which_nothing_happens_are_not_named(tmp_path: Path, monke
         assert named <= 3 * 20  # what it has, what it has flushed
         assert content(followers[17].log) == content(led[17].log)
 
-    run(tmp_path, scene)
 
-
-def test_a_follower_far_behind_catches_up_while_another_partition_goes_on(tmp_path: Path) -> None:
-    async def scene(one: Side, two: Side) -> None:
+async def test_a_follower_far_behind_catches_up_while_another_partition_goes_on(tmp_path: Path) -> None:
+    async with two_sides(tmp_path, log_segment_bytes="10000000", replica_fetch_response_max_bytes="3000000") as (
+        one,
+        two,
+    ):
         other = TopicPartition("t", 1)
         far = one.log()
         for mark in range(60):
@@ -296,11 +282,9 @@ def test_a_follower_far_behind_catches_up_while_another_partition_goes_on(tmp_pa
         assert content(follower.log) == content(far)
         assert len(follower.log.segments) > 2
 
-    run(tmp_path, scene, log_segment_bytes="10000000", replica_fetch_response_max_bytes="3000000")
 
-
-def test_a_throttled_partition_comes_slowly_and_others_do_not(tmp_path: Path) -> None:
-    async def scene(one: Side, two: Side) -> None:
+async def test_a_throttled_partition_comes_slowly_and_others_do_not(tmp_path: Path) -> None:
+    async with two_sides(tmp_path) as (one, two):
         other = TopicPartition("t", 1)
         for name in (NAME, other):
             for mark in range(100):
@@ -316,11 +300,9 @@ def test_a_throttled_partition_comes_slowly_and_others_do_not(tmp_path: Path) ->
         assert two.loop.time() - began > 0.5  # a megabyte at a megabyte a second, less what came at once
         two.fetchers.take_rates(update((NAME, (), 0)))
 
-    run(tmp_path, scene)
 
-
-def test_a_throttle_that_is_lifted_lets_all_through_at_once(tmp_path: Path) -> None:
-    async def scene(one: Side, two: Side) -> None:
+async def test_a_throttle_that_is_lifted_lets_all_through_at_once(tmp_path: Path) -> None:
+    async with two_sides(tmp_path) as (one, two):
         for mark in range(100):
             one.log().append(batch(1, 10_000, mark), 4)
         one.log().flush()
@@ -333,11 +315,9 @@ def test_a_throttle_that_is_lifted_lets_all_through_at_once(tmp_path: Path) -> N
         await until(lambda: follower.log.end == led.log.end)
         assert two.loop.time() - began < 5
 
-    run(tmp_path, scene)
 
-
-def test_replicas_in_sync_are_not_throttled(tmp_path: Path) -> None:
-    async def scene(one: Side, two: Side) -> None:
+async def test_replicas_in_sync_are_not_throttled(tmp_path: Path) -> None:
+    async with two_sides(tmp_path) as (one, two):
         led = one.lead(5, isr=(1, 2))
         two.fetchers.take_rates(update((NAME, (2,), 1000)))
         two.follow(1, 5)
@@ -347,11 +327,9 @@ def test_replicas_in_sync_are_not_throttled(tmp_path: Path) -> None:
             assert await append(led, batch(1, 10_000, mark)) is None
         assert two.loop.time() - began < 20
 
-    run(tmp_path, scene)
 
-
-def test_several_connections_share_the_partitions(tmp_path: Path) -> None:
-    async def scene(one: Side, two: Side) -> None:
+async def test_several_connections_share_the_partitions(tmp_path: Path) -> None:
+    async with two_sides(tmp_path, num_replica_fetchers="3") as (one, two):
         names = [TopicPartition("t", number) for number in range(20)]
         led = [one.lead(5, isr=(1, 2), name=name) for name in names]
         for name in names:
@@ -359,11 +337,9 @@ def test_several_connections_share_the_partitions(tmp_path: Path) -> None:
         assert await asyncio.gather(*(append(each, batch()) for each in led)) == [None] * 20
         assert len(one.server.connections) == 3
 
-    run(tmp_path, scene, num_replica_fetchers="3")
 
-
-def test_who_is_unfollowed_takes_nothing_more(tmp_path: Path) -> None:
-    async def scene(one: Side, two: Side) -> None:
+async def test_who_is_unfollowed_takes_nothing_more(tmp_path: Path) -> None:
+    async with two_sides(tmp_path) as (one, two):
         led = one.lead(5, isr=(1,))
         follower = two.follow(1, 5)
         await append(led, batch())
@@ -376,8 +352,6 @@ def test_who_is_unfollowed_takes_nothing_more(tmp_path: Path) -> None:
         await until(lambda: not one.server.connections)
         two.follow(1, 5)
         await until(lambda: two.log().end == led.log.end)
-
-    run(tmp_path, scene)
 
 
 async def dribble(source: asyncio.StreamReader, target: asyncio.StreamWriter, sizes: random.Random) -> None:
@@ -393,10 +367,10 @@ async def dribble(source: asyncio.StreamReader, target: asyncio.StreamWriter, si
 
 
 @each("seed", range(3))
-def test_bytes_that_come_in_any_pieces(tmp_path: Path, seed: int) -> None:
+async def test_bytes_that_come_in_any_pieces(tmp_path: Path, seed: int) -> None:
     sizes = random.Random(seed)
+    async with two_sides(tmp_path) as (one, two):
 
-    async def scene(one: Side, two: Side) -> None:
         async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             onward_reader, onward = await asyncio.open_connection("127.0.0.1", one.port)
             await asyncio.gather(dribble(reader, onward, sizes), dribble(onward_reader, writer, sizes))
@@ -413,13 +387,10 @@ def test_bytes_that_come_in_any_pieces(tmp_path: Path, seed: int) -> None:
         assert content(follower.log) == content(led.log)
         proxy.close()
 
-    run(tmp_path, scene)
 
-
-def test_a_connection_that_breaks_anywhere_costs_nothing(tmp_path: Path) -> None:
+async def test_a_connection_that_breaks_anywhere_costs_nothing(tmp_path: Path) -> None:
     """Cut after so many bytes, again and again: what came whole stays, the rest comes by the next one."""
-
-    async def scene(one: Side, two: Side) -> None:
+    async with two_sides(tmp_path) as (one, two):
         allowed = 100
 
         async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -449,11 +420,9 @@ def test_a_connection_that_breaks_anywhere_costs_nothing(tmp_path: Path) -> None
         assert allowed > 1000, "it was cut many times"
         proxy.close()
 
-    run(tmp_path, scene)
 
-
-def test_many_logs_that_disagree_are_cut_side_by_side(tmp_path: Path) -> None:
-    async def scene(one: Side, two: Side) -> None:
+async def test_many_logs_that_disagree_are_cut_side_by_side(tmp_path: Path) -> None:
+    async with two_sides(tmp_path) as (one, two):
         names = [TopicPartition("t", number) for number in range(60)]
         for name in names:
             for side in (one, two):
@@ -466,13 +435,10 @@ def test_many_logs_that_disagree_are_cut_side_by_side(tmp_path: Path) -> None:
         for name in names:
             assert content(two.log(name)) == content(one.log(name))
 
-    run(tmp_path, scene)
 
-
-def test_a_leader_that_moves_while_it_is_being_connected_to(tmp_path: Path) -> None:
+async def test_a_leader_that_moves_while_it_is_being_connected_to(tmp_path: Path) -> None:
     """Nobody answers at the first address, not even with a refusal; the second is gone to at once."""
-
-    async def scene(one: Side, two: Side) -> None:
+    async with two_sides(tmp_path) as (one, two):
         with socket.socket() as deaf:
             deaf.bind(("127.0.0.1", 0))
             deaf.listen(0)
@@ -492,12 +458,10 @@ def test_a_leader_that_moves_while_it_is_being_connected_to(tmp_path: Path) -> N
             for filler in fillers:
                 filler.close()
 
-    run(tmp_path, scene)
-
 
 @each("moves", [1, 5])
-def test_a_leader_that_moves_in_the_same_turn(tmp_path: Path, moves: int) -> None:
-    async def scene(one: Side, two: Side) -> None:
+async def test_a_leader_that_moves_in_the_same_turn(tmp_path: Path, moves: int) -> None:
+    async with two_sides(tmp_path, replica_fetch_backoff_ms="100") as (one, two):
         led = one.lead(5, isr=(1, 2))
         two.image.brokers = {1: dataclasses.replace(one.entry, port=1, inter_port=1)}
         two.follow(1, 5)
@@ -510,11 +474,9 @@ def test_a_leader_that_moves_in_the_same_turn(tmp_path: Path, moves: int) -> Non
         two.knows(one, two)
         assert await append(led, batch()) is None
 
-    run(tmp_path, scene, replica_fetch_backoff_ms="100")
 
-
-def test_a_leader_waits_for_so_many_bytes(tmp_path: Path) -> None:
-    async def scene(one: Side, two: Side) -> None:
+async def test_a_leader_waits_for_so_many_bytes(tmp_path: Path) -> None:
+    async with two_sides(tmp_path, replica_fetch_min_bytes="50000", replica_fetch_wait_max_ms="60000") as (one, two):
         led = one.lead(5, isr=(1,))
         follower = two.follow(1, 5)
         await until(lambda: follower.state is FollowerState.FETCHING)
@@ -524,24 +486,19 @@ def test_a_leader_waits_for_so_many_bytes(tmp_path: Path) -> None:
         await append(led, batch(1, 60_000))
         await until(lambda: follower.log.end == led.log.end)
 
-    run(tmp_path, scene, replica_fetch_min_bytes="50000", replica_fetch_wait_max_ms="60000")
 
-
-def test_a_leader_waits_no_longer_than_told(tmp_path: Path) -> None:
-    async def scene(one: Side, two: Side) -> None:
+async def test_a_leader_waits_no_longer_than_told(tmp_path: Path) -> None:
+    async with two_sides(tmp_path, replica_fetch_min_bytes="50000", replica_fetch_wait_max_ms="200") as (one, two):
         led = one.lead(5, isr=(1, 2))
         two.follow(1, 5)
         assert await append(led, batch(1, 100)) is None
 
-    run(tmp_path, scene, replica_fetch_min_bytes="50000", replica_fetch_wait_max_ms="200")
 
-
-def test_who_is_in_sync_does_not_wait_for_a_cold_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_who_is_in_sync_does_not_wait_for_a_cold_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Reading ahead for a replica far behind takes seconds; acknowledgements over the same connection do not."""
     may_read = threading.Event()
     monkeypatch.setattr(LogReader, "warm", lambda self, ranges: may_read.wait(30))
-
-    async def scene(one: Side, two: Side) -> None:
+    async with two_sides(tmp_path) as (one, two):
         other = TopicPartition("t", 1)
         for mark in range(60):
             one.log().append(batch(1, 700_000, mark), 4)
@@ -556,5 +513,3 @@ def test_who_is_in_sync_does_not_wait_for_a_cold_disk(tmp_path: Path, monkeypatc
         may_read.set()
         await until(lambda: follower.log.end == far.log.end)
         assert content(follower.log) == content(far.log)
-
-    run(tmp_path, scene)

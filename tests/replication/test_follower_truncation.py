@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.replication.side import Side, append, batch, content, files, fill, run
+from tests.replication.side import append, batch, content, files, fill, two_sides
 from tests.storage.log_cases import delete_records
 
 
-def test_what_the_leader_never_had_is_cut_and_not_missed(tmp_path: Path) -> None:
-    async def scene(one: Side, two: Side) -> None:
+async def test_what_the_leader_never_had_is_cut_and_not_missed(tmp_path: Path) -> None:
+    async with two_sides(tmp_path) as (one, two):
         fill(one, 1, 1, 3)
         fill(two, 1, 1)
         fill(two, 2, 2, mark=9)
@@ -22,11 +22,9 @@ def test_what_the_leader_never_had_is_cut_and_not_missed(tmp_path: Path) -> None
         assert follower.log.epoch_starts == led.log.epoch_starts
         assert not files(tmp_path, "*.lost")
 
-    run(tmp_path, scene)
 
-
-def test_epochs_that_took_turns_are_cut_one_after_another(tmp_path: Path) -> None:
-    async def scene(one: Side, two: Side) -> None:
+async def test_epochs_that_took_turns_are_cut_one_after_another(tmp_path: Path) -> None:
+    async with two_sides(tmp_path) as (one, two):
         fill(one, 0, 0, 0, 2, 4)
         fill(two, 0, 0)
         fill(two, 1, 1, 3, mark=9)
@@ -35,13 +33,10 @@ def test_epochs_that_took_turns_are_cut_one_after_another(tmp_path: Path) -> Non
         await append(led, batch())
         assert content(follower.log) == content(led.log)
 
-    run(tmp_path, scene)
 
-
-def test_an_epoch_in_which_we_wrote_nothing_does_not_mislead(tmp_path: Path) -> None:
+async def test_an_epoch_in_which_we_wrote_nothing_does_not_mislead(tmp_path: Path) -> None:
     """KIP-101: who led an epoch without a batch follows under the next with the epoch of its last batch."""
-
-    async def scene(one: Side, two: Side) -> None:
+    async with two_sides(tmp_path) as (one, two):
         fill(one, 1, 1, 1)
         fill(two, 1, 1, 1)
         two.lead(2)
@@ -52,13 +47,11 @@ def test_an_epoch_in_which_we_wrote_nothing_does_not_mislead(tmp_path: Path) -> 
         assert content(follower.log) == content(led.log)
         assert [one.epoch for one in follower.log.epoch_starts] == [1, 3]
 
-    run(tmp_path, scene)
 
-
-def test_what_is_cut_below_the_high_watermark_is_kept_and_said(
+async def test_what_is_cut_below_the_high_watermark_is_kept_and_said(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def scene(one: Side, two: Side) -> None:
+    async with two_sides(tmp_path) as (one, two):
         fill(one, 1)
         places = fill(two, 1, 1, 1)
         before = content(two.log())
@@ -74,11 +67,9 @@ def test_what_is_cut_below_the_high_watermark_is_kept_and_said(
         assert "MESSAGES ARE LOST" in caplog.text
         assert lost.name in caplog.text
 
-    run(tmp_path, scene)
 
-
-def test_after_an_unclean_election_everything_cut_is_kept(tmp_path: Path) -> None:
-    async def scene(one: Side, two: Side) -> None:
+async def test_after_an_unclean_election_everything_cut_is_kept(tmp_path: Path) -> None:
+    async with two_sides(tmp_path) as (one, two):
         fill(one, 1)
         fill(two, 1, 1)
         led = one.lead(5, isr=(1, 2))
@@ -86,11 +77,9 @@ def test_after_an_unclean_election_everything_cut_is_kept(tmp_path: Path) -> Non
         await append(led, batch(mark=7))
         assert len(files(tmp_path, "*.lost")) == 1
 
-    run(tmp_path, scene)
 
-
-def test_a_follower_below_the_leaders_start_begins_there(tmp_path: Path) -> None:
-    async def scene(one: Side, two: Side) -> None:
+async def test_a_follower_below_the_leaders_start_begins_there(tmp_path: Path) -> None:
+    async with two_sides(tmp_path, log_segment_bytes="150") as (one, two):
         places = fill(one, 1, 1, 1, 2, 2)
         delete_records(one.log(), places[3])
         fill(two, 1)
@@ -101,11 +90,9 @@ def test_a_follower_below_the_leaders_start_begins_there(tmp_path: Path) -> None
         assert content(follower.log) == content(led.log)
         assert (follower.log.start_address, follower.log.start_offset) == (led.log.start_address, led.log.start_offset)
 
-    run(tmp_path, scene, log_segment_bytes="150")
 
-
-def test_a_follower_whose_log_is_all_another_history_begins_anew(tmp_path: Path) -> None:
-    async def scene(one: Side, two: Side) -> None:
+async def test_a_follower_whose_log_is_all_another_history_begins_anew(tmp_path: Path) -> None:
+    async with two_sides(tmp_path) as (one, two):
         fill(one, 3, 3)
         fill(two, 1, 2, 2, 2, mark=9)
         led = one.lead(5, isr=(1, 2))
@@ -113,11 +100,9 @@ def test_a_follower_whose_log_is_all_another_history_begins_anew(tmp_path: Path)
         await append(led, batch())
         assert content(follower.log) == content(led.log)
 
-    run(tmp_path, scene)
 
-
-def test_the_leaders_hole_is_left_by_its_follower(tmp_path: Path) -> None:
-    async def scene(one: Side, two: Side) -> None:
+async def test_the_leaders_hole_is_left_by_its_follower(tmp_path: Path) -> None:
+    async with two_sides(tmp_path) as (one, two):
         places = fill(one, 1, 1, 1, 1, 1)
         await one.damage(places[2] + 70)
         assert one.log().holes == [(places[2], places[3])]
@@ -128,11 +113,9 @@ def test_the_leaders_hole_is_left_by_its_follower(tmp_path: Path) -> None:
         assert follower.log.holes == [(places[2], places[3])]
         assert files(tmp_path / "2", "*.damaged")
 
-    run(tmp_path, scene)
 
-
-def test_an_end_in_the_middle_of_the_leaders_hole_goes_on_behind_it(tmp_path: Path) -> None:
-    async def scene(one: Side, two: Side) -> None:
+async def test_an_end_in_the_middle_of_the_leaders_hole_goes_on_behind_it(tmp_path: Path) -> None:
+    async with two_sides(tmp_path) as (one, two):
         places = fill(one, 1, 1, 1, 1, 1, 1)
         fill(two, 1, 1, 1)
         await one.damage(places[2] + 70, places[3] + 70)
@@ -141,5 +124,3 @@ def test_an_end_in_the_middle_of_the_leaders_hole_goes_on_behind_it(tmp_path: Pa
         await append(led, batch())
         assert content(follower.log) == content(led.log) | {places[2]: content(two.log())[places[2]]}
         assert follower.log.holes == [(places[3], places[4])]
-
-    run(tmp_path, scene)

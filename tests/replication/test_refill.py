@@ -10,12 +10,14 @@ import pytest
 from klog.replication.led_partition import LedPartition
 from klog.storage.log import LogEnd
 from klog.storage.scrubber import Scrubber
-from tests.replication.side import NAME, Side, append, batch, content, files, fill, run, until
+from tests.replication.side import NAME, append, batch, content, files, fill, two_sides, until
 from tests.storage.log_cases import delete_records
 
 
-def test_holes_of_a_followers_disk_are_filled_where_they_are(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async def scene(one: Side, two: Side) -> None:
+async def test_holes_of_a_followers_disk_are_filled_where_they_are(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with two_sides(tmp_path) as (one, two):
         for side in (one, two):
             places = fill(side, 1, 1, 2, 2, 3, 3, 3, 3)
         epochs, ends = one.log().epoch_starts, one.log().end
@@ -37,13 +39,10 @@ def test_holes_of_a_followers_disk_are_filled_where_they_are(tmp_path: Path, cap
         assert content(two.log()) == content(led.log)
         assert two.log().damages == ()
 
-    run(tmp_path, scene)
 
-
-def test_a_follower_with_a_gap_has_flushed_nothing_above_it(tmp_path: Path) -> None:
+async def test_a_follower_with_a_gap_has_flushed_nothing_above_it(tmp_path: Path) -> None:
     """Or it would be counted in, and the messages in the gap with it."""
-
-    async def scene(one: Side, two: Side) -> None:
+    async with two_sides(tmp_path) as (one, two):
         for side in (one, two):
             places = fill(side, 1, 1, 1, 1)
         await two.damage(places[1] + 70)
@@ -65,11 +64,9 @@ def test_a_follower_with_a_gap_has_flushed_nothing_above_it(tmp_path: Path) -> N
         assert said[-1] == led.log.end.address
         assert content(follower.log) == content(led.log)
 
-    run(tmp_path, scene)
 
-
-def test_what_the_leader_lacks_too_stays_a_hole(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async def scene(one: Side, two: Side) -> None:
+async def test_what_the_leader_lacks_too_stays_a_hole(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with two_sides(tmp_path) as (one, two):
         for side in (one, two):
             places = fill(side, 1, 1, 1, 1)
         await one.damage(places[1] + 70)
@@ -82,11 +79,9 @@ def test_what_the_leader_lacks_too_stays_a_hole(tmp_path: Path, caplog: pytest.L
         assert await append(led, batch()) is None
         assert files(tmp_path / "2", "*.damaged")
 
-    run(tmp_path, scene)
 
-
-def test_rot_that_the_scrubber_finds_is_written_over(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async def scene(one: Side, two: Side) -> None:
+async def test_rot_that_the_scrubber_finds_is_written_over(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with two_sides(tmp_path) as (one, two):
         led = one.lead(5, isr=(1, 2))
         follower = two.follow(1, 5)
         for mark in range(6):
@@ -116,11 +111,9 @@ def test_rot_that_the_scrubber_finds_is_written_over(tmp_path: Path, caplog: pyt
         assert found == []
         assert follower.log.holes == []
 
-    run(tmp_path, scene)
 
-
-def test_a_large_stretch_comes_in_pieces_and_unfinished_ones_leave_no_trace(tmp_path: Path) -> None:
-    async def scene(one: Side, two: Side) -> None:
+async def test_a_large_stretch_comes_in_pieces_and_unfinished_ones_leave_no_trace(tmp_path: Path) -> None:
+    async with two_sides(tmp_path) as (one, two):
         for side in (one, two):
             for mark in range(8):
                 side.log().append(batch(1, 600_000, mark), 1)
@@ -132,11 +125,9 @@ def test_a_large_stretch_comes_in_pieces_and_unfinished_ones_leave_no_trace(tmp_
         assert content(follower.log) == content(led.log)
         assert [segment.base_address for segment in follower.log.segments] == [0, places[1], places[7]]
 
-    run(tmp_path, scene)
 
-
-def test_a_gap_that_is_deleted_meanwhile_is_none(tmp_path: Path) -> None:
-    async def scene(one: Side, two: Side) -> None:
+async def test_a_gap_that_is_deleted_meanwhile_is_none(tmp_path: Path) -> None:
+    async with two_sides(tmp_path) as (one, two):
         for side in (one, two):
             places = fill(side, 1, 1, 1, 1)
         await two.damage(places[1] + 70)
@@ -146,5 +137,3 @@ def test_a_gap_that_is_deleted_meanwhile_is_none(tmp_path: Path) -> None:
         await until(lambda: not follower.missing)
         assert follower.log.start_address == places[2]
         assert two.log(NAME).holes == []
-
-    run(tmp_path, scene)

@@ -10,10 +10,6 @@ import pytest
 from klog.coordination.schemas import SchemaRegistry
 from klog.coordination.zookeeper import ZooKeeper
 from tests.broker_fixture import RunningBroker
-from tests.coordination.conftest import proxy, through
-from tests.zookeeper_fixture import connect
-
-__all__ = ["connect", "proxy", "through"]
 
 
 @pytest.fixture

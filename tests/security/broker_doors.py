@@ -9,10 +9,10 @@ from typing import Any
 
 from klog.admin import acts
 from klog.coordination import brokers, scram_credentials
-from klog.coordination.zookeeper import ZooKeeper
 from klog.security.scram import ScramCredential, ScramMechanism
 from tests.broker_fixture import RunningBroker
 from tests.security.certificates import Authority
+from tests.zookeeper_fixture import session_of
 
 
 @dataclass(frozen=True)
@@ -38,29 +38,15 @@ class Doors:
 
 def ports_of(broker: RunningBroker) -> dict[str, int]:
     """Listener -> port, from ZooKeeper."""
-    with zookeeper_of(broker) as zookeeper:
+    with session_of(broker.zookeeper, create_chroot=True) as zookeeper:
         found = brokers.find(zookeeper, broker.broker_id)
         assert found is not None
         return {one.listener: one.port for one in found.broker.endpoints}
 
 
-class zookeeper_of:
-    """A session with the broker's ZooKeeper."""
-
-    def __init__(self, broker: RunningBroker) -> None:
-        self._zookeeper = ZooKeeper(broker.zookeeper)
-
-    def __enter__(self) -> ZooKeeper:
-        self._zookeeper.start(create_chroot=True)
-        return self._zookeeper
-
-    def __exit__(self, *_: object) -> None:
-        self._zookeeper.stop()
-
-
 def add_user(broker: RunningBroker, name: str, password: str) -> None:
     """In ZooKeeper, as Kafka's tool writes it."""
-    with zookeeper_of(broker) as zookeeper:
+    with session_of(broker.zookeeper, create_chroot=True) as zookeeper:
         scram_credentials.write(
             zookeeper,
             name,

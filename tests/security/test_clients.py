@@ -38,11 +38,8 @@ def doors(zookeeper: ZooKeeperServer, tmp_path_factory: pytest.TempPathFactory) 
     broker.listen = listen_to(*LISTENERS)
     broker.settings = {**pem(folder, authority), "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512"}
     add_user(broker, "alice", "correct horse")
-    try:
-        broker.start()
+    with broker.running():
         yield Doors(broker, ports_of(broker), authority)
-    finally:
-        broker.end()
 
 
 def test_kafka_python(doors: Doors) -> None:
@@ -68,26 +65,23 @@ def test_kafka_python(doors: Doors) -> None:
         consumer.close()
 
 
-def test_aiokafka(doors: Doors) -> None:
-    async def play() -> None:
-        settings = {
-            "bootstrap_servers": doors.address("SASL_SSL"),
-            "security_protocol": "SASL_SSL",
-            "ssl_context": create_ssl_context(cafile=str(doors.authority.path)),
-            "sasl_mechanism": "SCRAM-SHA-256",
-            "sasl_plain_username": "alice",
-            "sasl_plain_password": "correct horse",
-        }
-        topic = unique("t")
-        sent = [b"%d" % number for number in range(20)]
-        async with AIOKafkaProducer(**settings) as producer:
-            for value in sent:
-                await producer.send_and_wait(topic, value)
-        async with AIOKafkaConsumer(topic, **settings, auto_offset_reset="earliest") as consumer:
-            async with asyncio.timeout(20):
-                assert [(await consumer.getone()).value for _ in sent] == sent
-
-    asyncio.run(play())
+async def test_aiokafka(doors: Doors) -> None:
+    settings = {
+        "bootstrap_servers": doors.address("SASL_SSL"),
+        "security_protocol": "SASL_SSL",
+        "ssl_context": create_ssl_context(cafile=str(doors.authority.path)),
+        "sasl_mechanism": "SCRAM-SHA-256",
+        "sasl_plain_username": "alice",
+        "sasl_plain_password": "correct horse",
+    }
+    topic = unique("t")
+    sent = [b"%d" % number for number in range(20)]
+    async with AIOKafkaProducer(**settings) as producer:
+        for value in sent:
+            await producer.send_and_wait(topic, value)
+    async with AIOKafkaConsumer(topic, **settings, auto_offset_reset="earliest") as consumer:
+        async with asyncio.timeout(20):
+            assert [(await consumer.getone()).value for _ in sent] == sent
 
 
 def test_a_profile_has_a_command_that_prints_the_password(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,27 +10,20 @@ import pytest
 
 from klog.admin import acts
 from klog.coordination import scram_credentials
-from klog.coordination.connect_string import ConnectString
 from klog.coordination.embedded import ZooKeeperServer
-from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import KlogError
 from klog.net.channel import Channel
 from klog.security.client_security import ClientSecurity
 from klog.security.scram import ScramCredential, ScramMechanism
 from tests.broker_fixture import RunningBroker
 from tests.security.broker_doors import unique
+from tests.server.asking import until
+from tests.zookeeper_fixture import session_of
 from tests.zookeeper_proxy import ZooKeeperProxy
 
 LISTENER = "SASL_PLAINTEXT"
 NAME = "alice"
 WITHIN_S = 20.0
-
-
-@pytest.fixture
-def proxy(zookeeper: ZooKeeperServer) -> Iterator[ZooKeeperProxy]:
-    made = ZooKeeperProxy(ConnectString.parse(zookeeper.address).servers[0])
-    yield made
-    made.close()
 
 
 @pytest.fixture
@@ -61,21 +53,12 @@ def can_log_in(broker: RunningBroker, password: str) -> bool:
     return True
 
 
-def until(condition: object) -> None:
-    assert callable(condition)
-    deadline = time.monotonic() + WITHIN_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 @pytest.mark.long("test_permissions.py has the outage")
 def test_users_are_known_without_a_session_and_changes_seen_with_the_next(
     zookeeper: ZooKeeperServer, proxy: ZooKeeperProxy, broker: RunningBroker
 ) -> None:
     chroot = "/" + broker.zookeeper.partition("/")[2]
-    with ZooKeeper(zookeeper.address + chroot) as session:
-        session.start(create_chroot=True)
+    with session_of(zookeeper.address + chroot, create_chroot=True) as session:
 
         def write(password: str) -> None:
             made = {one: ScramCredential.of_password(one, password, b"some salt") for one in ScramMechanism}

@@ -51,11 +51,8 @@ def doors(zookeeper: ZooKeeperServer, tmp_path_factory: pytest.TempPathFactory) 
         "listener.name.mutual.ssl.client.auth": "required",
         **{f"listener.name.{name}.ssl.keystore.location": str(path) for name, path in own.items()},
     }
-    try:
-        broker.start()
+    with broker.running():
         yield Doors(broker, ports_of(broker), authority)
-    finally:
-        broker.end()
 
 
 def tls(doors: Doors, certificate: Path | None = None) -> ClientSecurity:

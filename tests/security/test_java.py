@@ -18,8 +18,9 @@ from tests.broker_fixture import RunningBroker
 from tests.interop.java import JavaClient, tools_of
 from tests.interop.kit import Missing
 from tests.interop.test_java_tools import run
-from tests.security.broker_doors import Doors, add_user, listen_to, ports_of, unique, zookeeper_of
+from tests.security.broker_doors import Doors, add_user, listen_to, ports_of, unique
 from tests.security.certificates import Authority
+from tests.zookeeper_fixture import session_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("java-security")]
 
@@ -61,11 +62,8 @@ def doors(zookeeper: ZooKeeperServer, tmp_path_factory: pytest.TempPathFactory) 
         "super.users": "User:admin;User:ANONYMOUS",
     }
     add_user(broker, "admin", "of admin")
-    try:
-        broker.start()
+    with broker.running():
         yield Doors(broker, ports_of(broker), authority)
-    finally:
-        broker.end()
 
 
 @pytest.fixture(scope="module")
@@ -141,7 +139,7 @@ def test_kafka_configs_and_kafka_acls(doors: Doors, tmp_path: Path, line: str) -
         at_acls = ("--authorizer-properties", f"zookeeper.connect={doors.broker.zookeeper}")
     run(tools, "kafka.admin.ConfigCommand", *at, *of_user)
     run(tools, acl, *at_acls, *permit)
-    with zookeeper_of(doors.broker) as session:
+    with session_of(doors.broker.zookeeper, create_chroot=True) as session:
         assert [one.iterations for one in scram_credentials.read(session, user).values()] == [8192, 4096]
         found = acls.read_all(session).acls
     (own,) = [each for pattern, each in found.items() if pattern.name == topic]

@@ -72,11 +72,8 @@ def provided(zookeeper: ZooKeeperServer, tmp_path_factory: pytest.TempPathFactor
         "authorizer.class.name": "klog",
         "super.users": "User:alice;User:ANONYMOUS",
     }
-    try:
-        broker.start()
+    with broker.running():
         yield Provided(Doors(broker, ports_of(broker), authority), signer, key_file)
-    finally:
-        broker.end()
 
 
 # --- stock clients
@@ -135,26 +132,23 @@ def test_kafka_python(provided: Provided) -> None:
         consumer.close()
 
 
-def test_aiokafka(provided: Provided) -> None:
+async def test_aiokafka(provided: Provided) -> None:
     class Provider(AioProvider):  # type: ignore[misc]
         async def token(self) -> str:
             return provided.signer.token()
 
-    async def play() -> None:
-        settings = {
-            "bootstrap_servers": provided.doors.address("SASL_PLAINTEXT"),
-            "security_protocol": "SASL_PLAINTEXT",
-            "sasl_mechanism": "OAUTHBEARER",
-            "sasl_oauth_token_provider": Provider(),
-        }
-        topic = unique("t")
-        async with AIOKafkaProducer(**settings) as producer:
-            await producer.send_and_wait(topic, b"one")
-        async with AIOKafkaConsumer(topic, **settings, auto_offset_reset="earliest") as consumer:
-            async with asyncio.timeout(20):
-                assert (await consumer.getone()).value == b"one"
-
-    asyncio.run(play())
+    settings = {
+        "bootstrap_servers": provided.doors.address("SASL_PLAINTEXT"),
+        "security_protocol": "SASL_PLAINTEXT",
+        "sasl_mechanism": "OAUTHBEARER",
+        "sasl_oauth_token_provider": Provider(),
+    }
+    topic = unique("t")
+    async with AIOKafkaProducer(**settings) as producer:
+        await producer.send_and_wait(topic, b"one")
+    async with AIOKafkaConsumer(topic, **settings, auto_offset_reset="earliest") as consumer:
+        async with asyncio.timeout(20):
+            assert (await consumer.getone()).value == b"one"
 
 
 def test_librdkafka_with_a_token_of_another_is_refused(provided: Provided) -> None:

@@ -77,11 +77,8 @@ def doors(zookeeper: ZooKeeperServer, tmp_path_factory: pytest.TempPathFactory) 
         "klog.certificate.warning.days": "20",
     }
     add_user(broker, "alice", "correct horse")
-    try:
-        broker.start()
+    with broker.running():
         yield Doors(broker, ports_of(broker), authority)
-    finally:
-        broker.end()
 
 
 def connect(doors: Doors, listener: str) -> socket.socket:
@@ -417,7 +414,7 @@ def test_a_blocking_channel_logs_in_again(doors: Doors) -> None:
         channel.close()
 
 
-def test_a_channel_logs_in_again_between_its_requests(doors: Doors, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_channel_logs_in_again_between_its_requests(doors: Doors, monkeypatch: pytest.MonkeyPatch) -> None:
     """PLAIN is looked at in a thread of the broker, which takes no other request meanwhile."""
     monkeypatch.setattr(sasl_client, "RENEWED_AT", 0.03 / LONG_S)
     logins = 0
@@ -426,26 +423,23 @@ def test_a_channel_logs_in_again_between_its_requests(doors: Doors, monkeypatch:
         nonlocal logins
         logins += what.startswith("SaslAuthenticate")
 
-    async def play() -> None:
-        channel = await Channel.connect(
-            "localhost",
-            doors.ports["SASL_SSL"],
-            security=ClientSecurity("SASL_SSL", "PLAIN", "bob", "bobs", doors.authority.path.read_text()),
-            trace=trace,
-        )
+    channel = await Channel.connect(
+        "localhost",
+        doors.ports["SASL_SSL"],
+        security=ClientSecurity("SASL_SSL", "PLAIN", "bob", "bobs", doors.authority.path.read_text()),
+        trace=trace,
+    )
 
-        async def ask() -> None:
-            while logins < 5:
-                await channel.request(codec.request(ApiKey.METADATA, 1, topics=()))
+    async def ask() -> None:
+        while logins < 5:
+            await channel.request(codec.request(ApiKey.METADATA, 1, topics=()))
 
-        try:
-            async with asyncio.TaskGroup() as group:
-                for _ in range(4):
-                    group.create_task(ask())
-        finally:
-            await channel.close()
-
-    asyncio.run(play())
+    try:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(4):
+                group.create_task(ask())
+    finally:
+        await channel.close()
 
 
 def test_a_client_stays_the_user_that_it_is(doors: Doors) -> None:

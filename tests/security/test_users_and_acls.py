@@ -21,8 +21,9 @@ from klog.coordination import acts, quotas
 from klog.coordination.embedded import ZooKeeperServer
 from klog.security.quotas import Entity, QuotaKey
 from tests.broker_fixture import RunningBroker
-from tests.security.broker_doors import Doors, add_user, listen_to, pem, ports_of, unique, zookeeper_of
+from tests.security.broker_doors import Doors, add_user, listen_to, pem, ports_of, unique
 from tests.security.certificates import Authority
+from tests.zookeeper_fixture import session_of
 
 WITHIN_S = 15.0
 LISTENER = "SASL_PLAINTEXT"
@@ -43,11 +44,8 @@ def doors(zookeeper: ZooKeeperServer, tmp_path_factory: pytest.TempPathFactory) 
     }
     for name in ("admin", "alice", "bob"):
         add_user(broker, name, f"of {name}")
-    try:
-        broker.start()
+    with broker.running():
         yield Doors(broker, ports_of(broker), authority)
-    finally:
-        broker.end()
 
 
 def of(doors: Doors, user: str, **others: Any) -> dict[str, Any]:
@@ -132,7 +130,7 @@ def test_a_user_has_what_its_acls_say_and_another_user_has_not(doors: Doors) -> 
     error = produced(doors, "alice", topic)
     assert error is not None and error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
     assert produced(doors, "admin", topic) is None
-    with zookeeper_of(doors.broker) as session:
+    with session_of(doors.broker.zookeeper, create_chroot=True) as session:
         about = [one for one in acts.read(session, acts.list_ids(session)) if one.acl == f"topic:{topic}"]
     assert {one.actor.principal for one in about} == {"User:admin"}
     assert [(one.kind, one.actor.host) for one in about] == [("acls", "127.0.0.1")] * 3
@@ -151,7 +149,7 @@ def test_a_quota_of_a_user_holds_over_all_its_clients(doors: Doors) -> None:
     make_topic(doors, "admin", topic)
     for user in ("alice", "bob"):
         allow(doors, user, (ResourceType.TOPIC, topic, AclOperation.WRITE))
-    with zookeeper_of(doors.broker) as session:
+    with session_of(doors.broker.zookeeper, create_chroot=True) as session:
         quotas.change(session, Entity("alice"), {QuotaKey.PRODUCER_BYTE_RATE: 2000.0}, acts.Actor("test", "here"))
     waits = {user: [send(doors, user, client, topic) for client in ("one", "two")] for user in ("bob", "alice")}
     assert waits["bob"] == [0, 0]

@@ -6,7 +6,8 @@ import asyncio
 import bisect
 import json
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 from klog.client.blocking import BlockingChannel
@@ -24,16 +25,24 @@ FIRST_MS = time.time_ns() // 1_000_000 - 60_000
 """When the first record of a test was made: a moment ago, for retention by time would delete older ones."""
 
 
-def with_channel(bootstrap: str, work: Callable[[Channel], Awaitable[T]]) -> T:
+@asynccontextmanager
+async def channels(bootstrap: str, count: int = 1, **options: Any) -> AsyncIterator[list[Channel]]:
+    """So many connections to the broker."""
+    host, _, port = bootstrap.rpartition(":")
+    made = [await Channel.connect(host, int(port), **options) for _ in range(count)]
+    try:
+        yield made
+    finally:
+        for one in made:
+            await one.close()
+
+
+def with_channel(bootstrap: str, work: Callable[[Channel], Awaitable[T]], **options: Any) -> T:
     """Run ``work`` with a channel to the broker."""
 
     async def run() -> T:
-        host, _, port = bootstrap.rpartition(":")
-        channel = await Channel.connect(host, int(port), client_id="test")
-        try:
+        async with channels(bootstrap, **{"client_id": "test", **options}) as (channel,):
             return await work(channel)
-        finally:
-            await channel.close()
 
     return asyncio.run(run())
 
@@ -104,16 +113,32 @@ def produce(bootstrap: str, topic: str, batches: list[list[Record]], partition: 
     return with_channel(bootstrap, work)
 
 
-def produce_request(topic: str, records: bytes, partition: int = 0, version: int = 8, acks: int = -1) -> Any:
-    data = [{"index": partition, "records": records}]
+def produce_request(
+    topic: str,
+    records: bytes | Mapping[int, bytes],
+    partition: int = 0,
+    version: int = 8,
+    acks: int = -1,
+    transactional_id: str | None = None,
+) -> Any:
+    """``records``: of the partition, or of several."""
+    batches = records if isinstance(records, Mapping) else {partition: records}
     return codec.request(
         ApiKey.PRODUCE,
         version,
-        transactional_id=None,
+        transactional_id=transactional_id,
         acks=acks,
         timeout=10_000,
-        topic_data=[{"name": topic, "partition_data": data}],
+        topic_data=[
+            {"name": topic, "partition_data": [{"index": number, "records": one} for number, one in batches.items()]}
+        ],
     )
+
+
+def offsets_request(topic: str, timestamp: int, *partitions: int, version: int = 5) -> Any:
+    asked = [{"partition_index": one, "current_leader_epoch": -1, "timestamp": timestamp} for one in partitions]
+    topics = [{"name": topic, "partitions": asked}]
+    return codec.request(ApiKey.LIST_OFFSETS, version, replica_id=-1, isolation_level=0, topics=topics)
 
 
 def until(look: Callable[[], T], timeout_s: float = 20.0) -> T:
@@ -141,15 +166,7 @@ def offsets(bootstrap: str, topic: str, partition: int = 0) -> tuple[int, int]:
     async def work(channel: Channel) -> tuple[int, int]:
         found = []
         for timestamp in (-2, -1):
-            partitions = [{"partition_index": partition, "current_leader_epoch": -1, "timestamp": timestamp}]
-            asked = codec.request(
-                ApiKey.LIST_OFFSETS,
-                5,
-                replica_id=-1,
-                isolation_level=0,
-                topics=[{"name": topic, "partitions": partitions}],
-            )
-            one = (await channel.request(asked)).topics[0].partitions[0]
+            one = (await channel.request(offsets_request(topic, timestamp, partition))).topics[0].partitions[0]
             assert error(one) == 0, one
             found.append(one.offset)
         return found[0], found[1]

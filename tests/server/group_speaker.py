@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, TypeVar
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
 
 from klog.names import TopicPartition
 from klog.net.channel import Channel
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
-
-T = TypeVar("T")
+from tests.server.asking import channels
 
 SESSION_MS = 10_000
 ANSWER_S = 30.0
@@ -153,22 +152,10 @@ def code(answer: Any) -> int:
     return found
 
 
-def with_speakers(
-    bootstrap: str,
-    group: str,
-    count: int,
-    work: Callable[..., Awaitable[T]],
-    versions: Mapping[ApiKey, int] | None = None,
-) -> T:
-    """Run ``work`` with as many members to be, each on a connection of its own."""
-
-    async def run() -> T:
-        host, _, port = bootstrap.rpartition(":")
-        channels = [await Channel.connect(host, int(port)) for _ in range(count)]
-        try:
-            return await work(*(Speaker(channel, group, versions or {}) for channel in channels))
-        finally:
-            for channel in channels:
-                await channel.close()
-
-    return asyncio.run(run())
+@asynccontextmanager
+async def speakers(
+    bootstrap: str, group: str, count: int, versions: Mapping[ApiKey, int] | None = None
+) -> AsyncIterator[list[Speaker]]:
+    """As many members to be, each on a connection of its own."""
+    async with channels(bootstrap, count) as made:
+        yield [Speaker(channel, group, versions or {}) for channel in made]

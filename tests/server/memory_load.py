@@ -26,7 +26,7 @@ from klog.errors import (
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
 from klog.record.records import encode_batch
-from tests.server.asking import produce_request, values
+from tests.server.asking import offsets_request, produce_request, values
 from tests.server.wire import RawConnection, fetch_request
 
 ROUND = 100
@@ -106,29 +106,6 @@ def _batch(at: int = 0, form: str = "", value: int = 0) -> bytes:
     return bytes(batch)
 
 
-def _transactional(topic: str) -> Any:
-    data = [{"index": 0, "records": _batch()}]
-    return codec.request(
-        ApiKey.PRODUCE,
-        8,
-        transactional_id="mine",
-        acks=-1,
-        timeout=1000,
-        topic_data=[{"name": topic, "partition_data": data}],
-    )
-
-
-def _list_offsets(topic: str, partition: int) -> Any:
-    asked = {"partition_index": partition, "current_leader_epoch": -1, "timestamp": -1}
-    return codec.request(
-        ApiKey.LIST_OFFSETS,
-        5,
-        replica_id=-1,
-        isolation_level=0,
-        topics=[{"name": topic, "partitions": [asked]}],
-    )
-
-
 def _find_coordinator(key_type: int) -> Any:
     return codec.request(ApiKey.FIND_COORDINATOR, 3, key="who", key_type=key_type)
 
@@ -179,8 +156,8 @@ KINDS: dict[str, Kind] = {
     "fetch: waits": Kind(lambda t, n: fetch_request(t, 0, min_bytes=1 << 20, max_wait_ms=1), _fetched),
     "fetch: beyond the end": Kind(lambda t, n: fetch_request(t, 1 << 50), _fetched, OffsetOutOfRange.wire),
     "fetch: unknown topic": Kind(lambda t, n: fetch_request(f"no-{n}", 0), _fetched, UNKNOWN),
-    "list offsets": Kind(lambda t, n: _list_offsets(t, 0), _in_topic),
-    "list offsets: unknown topic": Kind(lambda t, n: _list_offsets(f"no-{n}", 0), _in_topic, UNKNOWN),
+    "list offsets": Kind(lambda t, n: offsets_request(t, -1, 0), _in_topic),
+    "list offsets: unknown topic": Kind(lambda t, n: offsets_request(f"no-{n}", -1, 0), _in_topic, UNKNOWN),
     "produce": Kind(lambda t, n: produce_request(t, _batch()), _produced),
     "produce: unknown topic": Kind(lambda t, n: produce_request(f"no-{n}", _batch()), _produced, UNKNOWN),
     "produce: unknown partition": Kind(lambda t, n: produce_request(t, _batch(), partition=n + 7), _produced, UNKNOWN),
@@ -190,7 +167,9 @@ KINDS: dict[str, Kind] = {
     "produce: old format": Kind(
         lambda t, n: produce_request(t, _batch(MAGIC_AT, ">b", 1)), _produced, UnsupportedFormat.wire
     ),
-    "produce: a transaction": Kind(lambda t, n: _transactional(t), _produced, TransactionsNotServed.wire),
+    "produce: a transaction": Kind(
+        lambda t, n: produce_request(t, _batch(), transactional_id="mine"), _produced, TransactionsNotServed.wire
+    ),
     "find coordinator": Kind(lambda t, n: _find_coordinator(0), _whole),
     "find coordinator: of a transaction": Kind(lambda t, n: _find_coordinator(1), _whole, TransactionsNotServed.wire),
     "create topics: there is one": Kind(lambda t, n: _create(t), lambda answer: answer.topics[0].error_code, 36),

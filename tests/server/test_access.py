@@ -7,10 +7,9 @@ so that the broker's own table is held against something.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from functools import cache
 from typing import Any, get_args, get_type_hints
@@ -21,7 +20,6 @@ from klog.coordination import acls, topics
 from klog.coordination.acts import Actor
 from klog.coordination.schemas import SchemaRegistry
 from klog.coordination.zookeeper import ZooKeeper
-from klog.net.channel import Channel
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
 from klog.protocol.versions import request_schema
@@ -41,8 +39,9 @@ from klog.server import handlers
 from klog.server.dispatch import ROUTES
 from tests.broker_fixture import RunningBroker
 from tests.rows import each
-from tests.server.asking import ask, create, values
+from tests.server.asking import ask, channels, create, values
 from tests.server.wire import RawConnection, check_log, framed, head
+from tests.zookeeper_fixture import session_of
 
 assert handlers
 
@@ -268,18 +267,8 @@ def names(answer: Any) -> set[str]:
 
 
 async def answer_of(broker: RunningBroker, key: ApiKey, version: int) -> Any:
-    async with connected(broker) as channel:
+    async with channels(broker.bootstrap) as (channel,):
         return await channel.request(body(key, version), timeout_s=PATIENCE_S)
-
-
-@contextlib.asynccontextmanager
-async def connected(broker: RunningBroker) -> AsyncIterator[Channel]:
-    host, _, port = broker.bootstrap.rpartition(":")
-    channel = await Channel.connect(host, int(port))
-    try:
-        yield channel
-    finally:
-        await channel.close()
 
 
 # --- ACLs as Kafka's tool writes them ---------------------------------------------------------------------------------
@@ -318,15 +307,11 @@ def _guarded(zookeeper: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         "super.users": "User:root",
         "klog.trash.retention.ms": "0",  # what is deleted is created again
     }
-    broker = RunningBroker(tmp_path_factory.mktemp("guarded"), chroot, **settings)
-    session = ZooKeeper(chroot)
-    try:
-        broker.start()
-        session.start()
+    with (
+        RunningBroker(tmp_path_factory.mktemp("guarded"), chroot, **settings).running() as broker,
+        session_of(chroot) as session,
+    ):
         yield broker, session
-    finally:
-        session.stop()
-        broker.end()
 
 
 @pytest.fixture
@@ -369,15 +354,12 @@ def test_only_brokers_ask_what_only_brokers_may() -> None:
 
 
 @each("key", GUARDED, ids=lambda key: key.name)
-def test_without_a_permission_it_is_refused(guarded: tuple[RunningBroker, ZooKeeper], key: ApiKey) -> None:
-    async def run() -> None:
-        async with connected(guarded[0]) as channel:
-            for version in versions(key):
-                found = await channel.request(body(key, version), timeout_s=PATIENCE_S)
-                # Version 0 and 1 of DescribeLogDirs and the like have no place for an error: they say nothing.
-                assert codes(found) & DENIED or not codes(found), (version, found)
-
-    asyncio.run(run())
+async def test_without_a_permission_it_is_refused(guarded: tuple[RunningBroker, ZooKeeper], key: ApiKey) -> None:
+    async with channels(guarded[0].bootstrap) as (channel,):
+        for version in versions(key):
+            found = await channel.request(body(key, version), timeout_s=PATIENCE_S)
+            # Version 0 and 1 of DescribeLogDirs and the like have no place for an error: they say nothing.
+            assert codes(found) & DENIED or not codes(found), (version, found)
 
 
 @each(("what", "keys"), [pytest.param(*one, id=one[0]) for one in BY_NEED if one[1]])

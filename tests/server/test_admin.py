@@ -11,13 +11,12 @@ import pytest
 
 from klog.config import BROKER_SETTINGS, TOPIC_SETTINGS
 from klog.coordination import acts
-from klog.coordination.zookeeper import ZooKeeper
-from klog.net.channel import Channel
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
 from tests.broker_fixture import RunningBroker
 from tests.rows import each
-from tests.server.asking import ask, borders, create, error, offsets, produce, values
+from tests.server.asking import ask, borders, channels, create, error, offsets, produce, values
+from tests.zookeeper_fixture import session_of
 
 UNKNOWN_TOPIC, INVALID_TOPIC, OUT_OF_RANGE = 3, 17, 1
 EXISTS, BAD_PARTITIONS, BAD_FACTOR, BAD_ASSIGNMENT, BAD_CONFIG, BAD_REQUEST = 36, 37, 38, 39, 40, 42
@@ -284,8 +283,7 @@ def test_a_deletion_of_records_is_an_act_one_an_hour_of_a_client_and_topic(broke
     produce(broker.bootstrap, topic, [values(10)])
     for offset in (0, 4, 7):
         delete_records(broker.bootstrap, topic, (0, offset))
-    with ZooKeeper(broker.zookeeper) as zookeeper:
-        zookeeper.start()
+    with session_of(broker.zookeeper) as zookeeper:
         told = [one for one in acts.read(zookeeper, acts.list_ids(zookeeper)) if one.topic == topic]
     assert [(one.kind, one.before, one.after) for one in told if one.kind != "topic-create"] == [
         (acts.RECORDS_ACT, {"0": 0}, {"0": 4})
@@ -516,39 +514,28 @@ def test_a_resource_twice_in_one_request_is_refused_both_times(broker: RunningBr
     assert own_settings(broker.bootstrap, topic) == {}
 
 
-def test_changes_at_the_same_time_do_not_undo_each_other(broker: RunningBroker, topic: str) -> None:
-    create(broker.bootstrap, topic)
+async def test_changes_at_the_same_time_do_not_undo_each_other(broker: RunningBroker, topic: str) -> None:
+    await asyncio.to_thread(create, broker.bootstrap, topic)
     wanted = {"retention.ms": "1", "retention.bytes": "2", "segment.bytes": "3000", "segment.ms": "4", "flush.ms": "5"}
-
-    async def all_at_once() -> None:
-        host, _, port = broker.bootstrap.rpartition(":")
-        channels = [await Channel.connect(host, int(port)) for _ in wanted]
-        try:
-            requests = [
-                codec.request(
-                    ApiKey.INCREMENTAL_ALTER_CONFIGS,
-                    1,
-                    resources=[
-                        {
-                            "resource_type": TOPIC,
-                            "resource_name": topic,
-                            "configs": [{"name": name, "config_operation": SET, "value": value}],
-                        }
-                    ],
-                    validate_only=False,
-                )
-                for name, value in wanted.items()
-            ]
-            answers = await asyncio.gather(
-                *(channel.request(request) for channel, request in zip(channels, requests, strict=True))
-            )
-            assert [error(answer.responses[0]) for answer in answers] == [0] * len(wanted)
-        finally:
-            for channel in channels:
-                await channel.close()
-
-    asyncio.run(all_at_once())
-    assert own_settings(broker.bootstrap, topic) == wanted
+    requests = [
+        codec.request(
+            ApiKey.INCREMENTAL_ALTER_CONFIGS,
+            1,
+            resources=[
+                {
+                    "resource_type": TOPIC,
+                    "resource_name": topic,
+                    "configs": [{"name": name, "config_operation": SET, "value": value}],
+                }
+            ],
+            validate_only=False,
+        )
+        for name, value in wanted.items()
+    ]
+    async with channels(broker.bootstrap, len(wanted)) as each_one:
+        answers = await asyncio.gather(*(one.request(asked) for one, asked in zip(each_one, requests, strict=True)))
+        assert [error(answer.responses[0]) for answer in answers] == [0] * len(wanted)
+    assert await asyncio.to_thread(own_settings, broker.bootstrap, topic) == wanted
 
 
 # --- DescribeCluster, DescribeLogDirs ---

@@ -134,20 +134,8 @@ def test_a_batch_above_the_limit(broker: RunningBroker, topic: str) -> None:
 
 def test_one_bad_partition_does_not_spoil_the_others(broker: RunningBroker, topic: str) -> None:
     create(broker.bootstrap, topic, 3)
-    data = [
-        {"index": 0, "records": GOOD},
-        {"index": 1, "records": BAD["wrong CRC"][0]},
-        {"index": 7, "records": GOOD},
-        {"index": 2, "records": GOOD},
-    ]
-    answer = ask(
-        broker.bootstrap,
-        ApiKey.PRODUCE,
-        8,
-        acks=-1,
-        timeout=10_000,
-        topic_data=[{"name": topic, "partition_data": data}],
-    )
+    asked = produce_request(topic, {0: GOOD, 1: BAD["wrong CRC"][0], 7: GOOD, 2: GOOD})
+    answer = with_channel(broker.bootstrap, lambda channel: channel.request(asked))
     found = {one.index: error(one) for one in answer.responses[0].partition_responses}
     assert found == {0: 0, 1: CORRUPT, 7: 3, 2: 0}
     assert [offsets(broker.bootstrap, topic, number) for number in range(3)] == [(0, 10), (0, 0), (0, 10)]
@@ -162,15 +150,8 @@ def test_acks_that_do_not_exist(broker: RunningBroker, topic: str, acks: int) ->
 
 def test_a_transactional_id_is_refused(broker: RunningBroker, topic: str) -> None:
     create(broker.bootstrap, topic)
-    answer = ask(
-        broker.bootstrap,
-        ApiKey.PRODUCE,
-        8,
-        transactional_id="mine",
-        acks=-1,
-        timeout=10_000,
-        topic_data=[{"name": topic, "partition_data": [{"index": 0, "records": GOOD}]}],
-    )
+    asked = produce_request(topic, GOOD, transactional_id="mine")
+    answer = with_channel(broker.bootstrap, lambda channel: channel.request(asked))
     assert error(answer.responses[0].partition_responses[0]) == NO_TRANSACTIONS
     refused = ask(broker.bootstrap, ApiKey.INIT_PRODUCER_ID, 4, transactional_id="mine", transaction_timeout=1000)
     assert error(refused) == NO_TRANSACTIONS

@@ -16,12 +16,11 @@ from pathlib import Path
 import cramjam
 import pytest
 
-from klog.protocol.apis import ApiKey
 from klog.record.batch import BatchHeader, stamp, write_header
 from klog.record.codec import Codec
 from klog.record.compression import DECOMPRESSED_BYTES_MAX
 from tests.broker_fixture import ROOT, RunningBroker
-from tests.server.asking import FIRST_MS, ask, create, error, offsets, produce, values
+from tests.server.asking import FIRST_MS, create, error, offsets, offsets_request, produce, values, with_channel
 from tests.server.test_bad_batches import produce_raw
 from tests.server.wire import bystander
 
@@ -122,15 +121,8 @@ def test_bombs_in_a_log_cost_neither_its_broker_nor_who_looks_into_its_files(
             file.write(batch)
     broker.start()
     before = forget_peak(broker.pid)
-    asked = {"partition_index": 0, "current_leader_epoch": -1, "timestamp": FIRST_MS + 2}
-    found = ask(
-        broker.bootstrap,
-        ApiKey.LIST_OFFSETS,
-        5,
-        replica_id=-1,
-        isolation_level=0,
-        topics=[{"name": topic, "partitions": [asked]}],
-    )
+    asked = offsets_request(topic, FIRST_MS + 2, 0)
+    found = with_channel(broker.bootstrap, lambda channel: channel.request(asked))
     assert error(found.topics[0].partitions[0]) == 0
     assert peak_bytes(broker.pid) - before < 100 * MEGABYTE
     code, errors, most = peak_of(["log", "dump", str(path), "--messages"])

@@ -38,17 +38,9 @@ from klog.server.image import BrokerImage, ClusterImage
 from klog.server.runtime import Identity, Runtime
 from klog.server.zookeeper_admission import ZooKeeperAdmission
 from tests.coordination.states import read_state, write_state
-from tests.zookeeper_fixture import connect
-
-__all__ = ["connect"]
 
 ME = 1
 WITHIN_S = 30.0
-
-
-@pytest.fixture
-def zk(connect: Callable[..., ZooKeeper]) -> ZooKeeper:
-    return connect()
 
 
 class BrokerInMemory:
@@ -172,80 +164,68 @@ async def world_of(zookeeper: ZooKeeper) -> AsyncIterator[World]:
         world.runtime.executors.close()
 
 
-def test_a_controller_elects_leaders_and_sends_them_to_the_replicas(zk: ZooKeeper) -> None:
-    async def work() -> None:
-        async with world_of(zk) as world:
-            await world.election.enter()
-            assert world.controller.active and world.election.holder == ME
-            name = await world.create("t", [2, 3])
-            assert world.brokers[2].leaders[name] == (2, 0)
-            assert name not in world.brokers[ME].leaders, "it has no replica"
-            assert await world.brokers[3].led_by(name) == (2, 0)
+async def test_a_controller_elects_leaders_and_sends_them_to_the_replicas(zk: ZooKeeper) -> None:
+    async with world_of(zk) as world:
+        await world.election.enter()
+        assert world.controller.active and world.election.holder == ME
+        name = await world.create("t", [2, 3])
+        assert world.brokers[2].leaders[name] == (2, 0)
+        assert name not in world.brokers[ME].leaders, "it has no replica"
+        assert await world.brokers[3].led_by(name) == (2, 0)
 
-            world.brokers[2].ended.set()
-            assert (await world.event("broker-down"))["id"] == 2
-            elected = await world.event("leader-elected")
-            assert (elected["leader"], elected["leader_epoch"], elected["old_leader"]) == (3, 1, 2)
-            state = (await asyncio.to_thread(partition_states.read_many, zk, [name]))[name]
-            assert state is not None and (state.leader, state.isr) == (3, (3,))
-
-    asyncio.run(work())
+        world.brokers[2].ended.set()
+        assert (await world.event("broker-down"))["id"] == 2
+        elected = await world.event("leader-elected")
+        assert (elected["leader"], elected["leader_epoch"], elected["old_leader"]) == (3, 1, 2)
+        state = (await asyncio.to_thread(partition_states.read_many, zk, [name]))[name]
+        assert state is not None and (state.leader, state.isr) == (3, (3,))
 
 
 @pytest.mark.slow
-def test_the_end_of_a_session_says_since_when_its_broker_was_silent(zk: ZooKeeper) -> None:
-    async def work() -> None:
-        async with world_of(zk) as world:
-            await world.election.enter()
-            await world.create("t", [2, 3])
-            world.brokers[2].was_asked.clear()
-            async with asyncio.timeout(WITHIN_S):
-                await world.brokers[2].was_asked.wait()  # though nothing is to be sent
-            await asyncio.to_thread(zk.delete, paths.broker(2))
-            reason = (await world.event("broker-down"))["reason"]
-            assert re.fullmatch(
-                r"it stopped answering: its ZooKeeper session ended at [\d:]{8}; "
-                r"it last answered the controller at [\d:]{8}, \d+\.\d s before",
-                reason,
-            ), reason
-
-    asyncio.run(work())
+async def test_the_end_of_a_session_says_since_when_its_broker_was_silent(zk: ZooKeeper) -> None:
+    async with world_of(zk) as world:
+        await world.election.enter()
+        await world.create("t", [2, 3])
+        world.brokers[2].was_asked.clear()
+        async with asyncio.timeout(WITHIN_S):
+            await world.brokers[2].was_asked.wait()  # though nothing is to be sent
+        await asyncio.to_thread(zk.delete, paths.broker(2))
+        reason = (await world.event("broker-down"))["reason"]
+        assert re.fullmatch(
+            r"it stopped answering: its ZooKeeper session ended at [\d:]{8}; "
+            r"it last answered the controller at [\d:]{8}, \d+\.\d s before",
+            reason,
+        ), reason
 
 
-def test_a_new_controller_has_the_time_of_a_loss_before_its_term(zk: ZooKeeper) -> None:
-    async def work() -> None:
-        async with world_of(zk) as world:
-            images = {one: BrokerImage(one, "127.0.0.1", 1) for one in (ME, 2, 3)}
-            await world.election.enter()
-            world.controller.deposed()
-            await asyncio.to_thread(zk.delete, paths.broker(2))
-            world.former_brokers.note(images, {one: images[one] for one in (ME, 3)})
-            world.former_brokers.left_ms[2] = 3_600_000
-            await asyncio.to_thread(zk.delete, paths.CONTROLLER)
-            await world.election.enter()
-            found = world.controller.context.how_lost
-            assert found.keys() == {2} and "01:00:00" in found[2]
-
-    asyncio.run(work())
+async def test_a_new_controller_has_the_time_of_a_loss_before_its_term(zk: ZooKeeper) -> None:
+    async with world_of(zk) as world:
+        images = {one: BrokerImage(one, "127.0.0.1", 1) for one in (ME, 2, 3)}
+        await world.election.enter()
+        world.controller.deposed()
+        await asyncio.to_thread(zk.delete, paths.broker(2))
+        world.former_brokers.note(images, {one: images[one] for one in (ME, 3)})
+        world.former_brokers.left_ms[2] = 3_600_000
+        await asyncio.to_thread(zk.delete, paths.CONTROLLER)
+        await world.election.enter()
+        found = world.controller.context.how_lost
+        assert found.keys() == {2} and "01:00:00" in found[2]
 
 
-def test_a_leader_is_replaced_only_for_the_registered_incarnation(zk: ZooKeeper) -> None:
-    async def work() -> None:
-        async with world_of(zk) as world:
-            await world.election.enter()
-            name = await world.create("t", [2, 3])
-            incarnation = world.brokers[2].registration.incarnation
-            with pytest.raises(KlogError):
-                await world.controller.give_up_leadership(2, incarnation - 1, [name])
-            await world.controller.give_up_leadership(3, world.brokers[3].registration.incarnation, [name])
-            assert world.controller.context.states[name].leader == 2, "3 does not lead it"
-            await world.controller.give_up_leadership(2, incarnation, [name])
-            assert world.controller.context.states[name].leader == 3
-
-    asyncio.run(work())
+async def test_a_leader_is_replaced_only_for_the_registered_incarnation(zk: ZooKeeper) -> None:
+    async with world_of(zk) as world:
+        await world.election.enter()
+        name = await world.create("t", [2, 3])
+        incarnation = world.brokers[2].registration.incarnation
+        with pytest.raises(KlogError):
+            await world.controller.give_up_leadership(2, incarnation - 1, [name])
+        await world.controller.give_up_leadership(3, world.brokers[3].registration.incarnation, [name])
+        assert world.controller.context.states[name].leader == 2, "3 does not lead it"
+        await world.controller.give_up_leadership(2, incarnation, [name])
+        assert world.controller.context.states[name].leader == 3
 
 
-def test_a_controller_reads_that_a_leader_has_cleared_the_mark_of_a_new_partition(
+async def test_a_controller_reads_that_a_leader_has_cleared_the_mark_of_a_new_partition(
     zk: ZooKeeper, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else its next decision names an old version, and is refused together with a thousand others."""
@@ -263,91 +243,78 @@ def test_a_controller_reads_that_a_leader_has_cleared_the_mark_of_a_new_partitio
         assert found is not None and (found.version, found.new) == (0, True)
         write_state(zk, name, replace(found, new=False))
 
-    async def work() -> None:
-        async with world_of(zk) as world:
-            await world.election.enter()
-            leader = world.brokers[2]
-
-            async def obey(entity: Any, *, timeout_s: float | None = None) -> Any:
-                if entity.__api_key__ == ApiKey.LEADER_AND_ISR and entity.topics:
-                    await asyncio.to_thread(clear)
-                return await BrokerInMemory.request(leader, entity, timeout_s=timeout_s)
-
-            monkeypatch.setattr(leader, "request", obey)
-            await world.create("t", [2, 3])
-            async with asyncio.timeout(WITHIN_S):
-                await is_cleared.wait()
-
     monkeypatch.setattr(Context, "take_states", take_states)
-    asyncio.run(work())
+    async with world_of(zk) as world:
+        await world.election.enter()
+        leader = world.brokers[2]
+
+        async def obey(entity: Any, *, timeout_s: float | None = None) -> Any:
+            if entity.__api_key__ == ApiKey.LEADER_AND_ISR and entity.topics:
+                await asyncio.to_thread(clear)
+            return await BrokerInMemory.request(leader, entity, timeout_s=timeout_s)
+
+        monkeypatch.setattr(leader, "request", obey)
+        await world.create("t", [2, 3])
+        async with asyncio.timeout(WITHIN_S):
+            await is_cleared.wait()
 
 
-def test_a_deposed_controller_changes_nothing(zk: ZooKeeper, connect: Callable[..., ZooKeeper]) -> None:
-    async def work() -> None:
-        async with world_of(zk) as world:
-            await world.election.enter()
-            name = await world.create("t", [2, 3])
-            term = world.controller.require()
-            before = await asyncio.to_thread(partition_states.read_many, zk, [name])
-            other = await asyncio.to_thread(connect)
-            await asyncio.to_thread(registry.elect, other, 2, term)
-            with pytest.raises(KlogError) as raised:
-                await world.controller.give_up_leadership(2, world.brokers[2].registration.incarnation, [name])
-            assert isinstance(raised.value, NotController)
-            assert await asyncio.to_thread(partition_states.read_many, zk, [name]) == before
-
-    asyncio.run(work())
+async def test_a_deposed_controller_changes_nothing(zk: ZooKeeper, connect: Callable[..., ZooKeeper]) -> None:
+    async with world_of(zk) as world:
+        await world.election.enter()
+        name = await world.create("t", [2, 3])
+        term = world.controller.require()
+        before = await asyncio.to_thread(partition_states.read_many, zk, [name])
+        other = await asyncio.to_thread(connect)
+        await asyncio.to_thread(registry.elect, other, 2, term)
+        with pytest.raises(KlogError) as raised:
+            await world.controller.give_up_leadership(2, world.brokers[2].registration.incarnation, [name])
+        assert isinstance(raised.value, NotController)
+        assert await asyncio.to_thread(partition_states.read_many, zk, [name]) == before
 
 
 def join(member_id: str = "", new_id: str = "m-1") -> Join:
     return Join(member_id, None, "test", "/127.0.0.1", 10_000, 10_000, "consumer", (("range", b""),), new_id)
 
 
-def test_a_coordinator_serves_the_groups_of_its_slots_and_lets_them_go_with_the_slot(zk: ZooKeeper) -> None:
-    async def work() -> None:
-        async with world_of(zk) as world:
-            world.runtime.config = BrokerConfig.parse(
-                {"zookeeper.connect": str(zk.address), "group.initial.rebalance.delay.ms": "0"}
-            )
-            groups = Coordinator(world.runtime, world.image, ZooKeeperAdmission(world.runtime))
-            try:
-                refused = await groups.join("g", join())
-                assert isinstance(refused, Refused) and isinstance(refused.error, NotCoordinator)
+async def test_a_coordinator_serves_the_groups_of_its_slots_and_lets_them_go_with_the_slot(zk: ZooKeeper) -> None:
+    async with world_of(zk) as world:
+        world.runtime.config = BrokerConfig.parse(
+            {"zookeeper.connect": str(zk.address), "group.initial.rebalance.delay.ms": "0"}
+        )
+        groups = Coordinator(world.runtime, world.image, ZooKeeperAdmission(world.runtime))
+        try:
+            refused = await groups.join("g", join())
+            assert isinstance(refused, Refused) and isinstance(refused.error, NotCoordinator)
 
-                slot = slot_of("g")
-                holder = SlotHolder(slot, ME, world.runtime.identity.incarnation, term=1)
-                world.image.group_slots = dict(await asyncio.to_thread(group_slots.write_many, zk, [holder], ()))
-                groups.cache.slots_changed()
-                joined = await groups.join("g", join())
-                assert isinstance(joined, Joined) and (joined.generation, joined.leader) == (1, "m-1")
-                synced = await groups.sync("g", "m-1", None, 1, ("consumer", "range"), {"m-1": b"all"})
-                assert isinstance(synced, Synced) and synced.assignment == b"all"
-                assert groups.heartbeat("g", "m-1", None, 1, None) is None
+            slot = slot_of("g")
+            holder = SlotHolder(slot, ME, world.runtime.identity.incarnation, term=1)
+            world.image.group_slots = dict(await asyncio.to_thread(group_slots.write_many, zk, [holder], ()))
+            groups.cache.slots_changed()
+            joined = await groups.join("g", join())
+            assert isinstance(joined, Joined) and (joined.generation, joined.leader) == (1, "m-1")
+            synced = await groups.sync("g", "m-1", None, 1, ("consumer", "range"), {"m-1": b"all"})
+            assert isinstance(synced, Synced) and synced.assignment == b"all"
+            assert groups.heartbeat("g", "m-1", None, 1, None) is None
 
-                waiting = asyncio.ensure_future(groups.join("g", join(new_id="m-2")))
-                await asyncio.sleep(0)  # it has begun, and waits for the first member to join again
-                assert isinstance(groups.heartbeat("g", "m-1", None, 1, None), RebalanceInProgress)
-                world.image.group_slots = {}
-                groups.cache.slots_changed()
-                let_go = await asyncio.wait_for(waiting, WITHIN_S)
-                assert isinstance(let_go, Refused) and isinstance(let_go.error, NotCoordinator)
-                assert groups.cache.groups == [] and groups.cache.slots == set()
-            finally:
-                groups.close()
-
-    asyncio.run(work())
+            waiting = asyncio.ensure_future(groups.join("g", join(new_id="m-2")))
+            await asyncio.sleep(0)  # it has begun, and waits for the first member to join again
+            assert isinstance(groups.heartbeat("g", "m-1", None, 1, None), RebalanceInProgress)
+            world.image.group_slots = {}
+            groups.cache.slots_changed()
+            let_go = await asyncio.wait_for(waiting, WITHIN_S)
+            assert isinstance(let_go, Refused) and isinstance(let_go.error, NotCoordinator)
+            assert groups.cache.groups == [] and groups.cache.slots == set()
+        finally:
+            groups.close()
 
 
-def test_what_the_controller_asks_itself_goes_on_when_the_time_is_over(zk: ZooKeeper) -> None:
+async def test_what_the_controller_asks_itself_goes_on_when_the_time_is_over(zk: ZooKeeper) -> None:
     """A state that it has begun to write is to be sent: rule Z2."""
-
-    async def work() -> None:
-        async with world_of(zk) as world:
-            await world.election.enter()
-            with pytest.raises(NotController):
-                await world.election.ask(SLOW, within_s=0.05)
-            world.may_go_on.set()
-            async with asyncio.timeout(WITHIN_S):
-                assert await world.slow_ended.get(), "it was cancelled"
-
-    asyncio.run(work())
+    async with world_of(zk) as world:
+        await world.election.enter()
+        with pytest.raises(NotController):
+            await world.election.ask(SLOW, within_s=0.05)
+        world.may_go_on.set()
+        async with asyncio.timeout(WITHIN_S):
+            assert await world.slow_ended.get(), "it was cancelled"

@@ -9,11 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from klog.coordination import brokers
-from klog.coordination.zookeeper import ZooKeeper
 from tests.broker_fixture import RunningBroker
 from tests.server.asking import create, offsets, produce, values
 from tests.server.test_start import start_refused
 from tests.server.wire import bystander
+from tests.zookeeper_fixture import session_of
 
 MakeBroker = Callable[..., RunningBroker]
 
@@ -57,8 +57,7 @@ def test_r7_a_dead_ones_copy_takes_its_entry_over(make_broker: MakeBroker, tmp_p
     assert offsets(copy.bootstrap, topic) == (0, 5)
     assert not copy.logged("WARNING", "server.registration")
 
-    with ZooKeeper(copy.zookeeper) as session:
-        session.start()
+    with session_of(copy.zookeeper) as session:
         held = brokers.find(session, 1)
         assert held is not None and copy.process is not None
         taken = brokers.register(session, brokers.Broker(1, "127.0.0.1", 1, held.broker.log_dirs))

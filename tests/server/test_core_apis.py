@@ -20,6 +20,7 @@ from tests.server.asking import (
     create,
     error,
     offsets,
+    offsets_request,
     produce,
     produce_request,
     until,
@@ -308,16 +309,8 @@ def test_list_offsets(broker: RunningBroker, topic: str, version: int) -> None:
     first_ms = values(1)[0].timestamp_ms
 
     def look_up(timestamp: int, partition: int = 0) -> Any:
-        asked = [{"partition_index": partition, "current_leader_epoch": -1, "timestamp": timestamp}]
-        answer = ask(
-            broker.bootstrap,
-            ApiKey.LIST_OFFSETS,
-            version,
-            replica_id=-1,
-            isolation_level=0,
-            topics=[{"name": topic, "partitions": asked}],
-        )
-        return answer.topics[0].partitions[0]
+        asked = offsets_request(topic, timestamp, partition, version=version)
+        return with_channel(broker.bootstrap, lambda channel: channel.request(asked)).topics[0].partitions[0]
 
     found = {at: look_up(at) for at in (-2, -1, 0, first_ms, first_ms + 3, first_ms + 10)}
     assert {at: (error(one), one.offset) for at, one in found.items()} == {

@@ -158,131 +158,114 @@ class Listener:
     def described(self, _: Registration, __: object) -> None: ...
 
 
-def test_the_controller_learns_of_an_end_without_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def work() -> None:
-        dying, connection, listener = Dying(), Connection(), Listener()
-        monkeypatch.setattr(broker_channels, "SHORT_S", -1.0)  # however soon it ends here, it has lasted
-        monkeypatch.setattr(BrokerChannel, "_send", lambda *_: asyncio.sleep(0))
-        channel = channel_to(await dying.listen(), first(connection), listener)
-        channel.start()
-        try:
-            async with asyncio.timeout(WITHIN_S):
-                await listener.has_answered.wait()
-                connection.end()
-                await listener.is_refused.wait()
-        finally:
-            channel.close()
-            dying.close()
-        assert dying.visits == ENDINGS
-
-    asyncio.run(work())
+async def test_the_controller_learns_of_an_end_without_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    dying, connection, listener = Dying(), Connection(), Listener()
+    monkeypatch.setattr(broker_channels, "SHORT_S", -1.0)  # however soon it ends here, it has lasted
+    monkeypatch.setattr(BrokerChannel, "_send", lambda *_: asyncio.sleep(0))
+    channel = channel_to(await dying.listen(), first(connection), listener)
+    channel.start()
+    try:
+        async with asyncio.timeout(WITHIN_S):
+            await listener.has_answered.wait()
+            connection.end()
+            await listener.is_refused.wait()
+    finally:
+        channel.close()
+        dying.close()
+    assert dying.visits == ENDINGS
 
 
-def test_between_connections_that_end_at_once_there_is_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def work() -> None:
-        dying, connection, listener = Dying(), Connection(), Listener()
-        pauses = asyncio.Event()
+async def test_between_connections_that_end_at_once_there_is_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    dying, connection, listener = Dying(), Connection(), Listener()
+    pauses = asyncio.Event()
 
-        async def reach(_: Broker, /, *, timeout_s: float) -> Any:
-            assert not pauses.is_set()
-            return connection
+    async def reach(_: Broker, /, *, timeout_s: float) -> Any:
+        assert not pauses.is_set()
+        return connection
 
-        async def pause(seconds: float) -> None:
-            if seconds >= FOR_EVER_S:
-                pauses.set()
-                await asyncio.Event().wait()
+    async def pause(seconds: float) -> None:
+        if seconds >= FOR_EVER_S:
+            pauses.set()
+            await asyncio.Event().wait()
 
-        connection.end()
-        monkeypatch.setattr(broker_channels, "asyncio", SimpleNamespace(**{**vars(asyncio), "sleep": pause}))
-        monkeypatch.setattr(BrokerChannel, "_send", lambda *_: asyncio.sleep(0))
-        channel = channel_to(await dying.listen(), reach, listener)
-        channel.start()
-        try:
-            async with asyncio.timeout(WITHIN_S):
-                await pauses.wait()
-        finally:
-            channel.close()
-            dying.close()
-
-    asyncio.run(work())
+    connection.end()
+    monkeypatch.setattr(broker_channels, "asyncio", SimpleNamespace(**{**vars(asyncio), "sleep": pause}))
+    monkeypatch.setattr(BrokerChannel, "_send", lambda *_: asyncio.sleep(0))
+    channel = channel_to(await dying.listen(), reach, listener)
+    channel.start()
+    try:
+        async with asyncio.timeout(WITHIN_S):
+            await pauses.wait()
+    finally:
+        channel.close()
+        dying.close()
 
 
-def test_a_controller_that_is_ending_is_dead_as_soon_as_it_refuses() -> None:
-    async def work() -> None:
-        dying, connection, probes = Dying(), Connection(), Doubts()
-        registration = await dying.listen()
-        connection.end()
-        try:
-            async with asyncio.timeout(WITHIN_S):
-                with pytest.raises(CannotConnect) as raised:
-                    await election_of(runtime_of(), first(connection), probes)._converse(registration)
-        finally:
-            dying.close()
-        assert raised.value.is_refused and probes.doubted == [2] and dying.visits == ENDINGS
-
-    asyncio.run(work())
+async def test_a_controller_that_is_ending_is_dead_as_soon_as_it_refuses() -> None:
+    dying, connection, probes = Dying(), Connection(), Doubts()
+    registration = await dying.listen()
+    connection.end()
+    try:
+        async with asyncio.timeout(WITHIN_S):
+            with pytest.raises(CannotConnect) as raised:
+                await election_of(runtime_of(), first(connection), probes)._converse(registration)
+    finally:
+        dying.close()
+    assert raised.value.is_refused and probes.doubted == [2] and dying.visits == ENDINGS
 
 
-def test_a_succession_that_failed_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_succession_that_failed_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """ZooKeeper may be slow just then; without another try the dead one is controller until its session ends."""
+    dead = ControllerTerm(2, 1, 0, 0, session=5)
+    registration = Registration(Broker(2, "127.0.0.1", 1, bind="127.0.0.1:1"), INCARNATION, dead.session, 0, 0)
+    tries, enough = 0, asyncio.Event()
 
-    async def work() -> None:
-        dead = ControllerTerm(2, 1, 0, 0, session=5)
-        registration = Registration(Broker(2, "127.0.0.1", 1, bind="127.0.0.1:1"), INCARNATION, dead.session, 0, 0)
-        tries, enough = 0, asyncio.Event()
+    async def refused(_: Broker, /, *, timeout_s: float) -> Any:
+        raise CannotConnect("refused", is_refused=True)
 
-        async def refused(_: Broker, /, *, timeout_s: float) -> Any:
-            raise CannotConnect("refused", is_refused=True)
+    async def run(_: object, act: Any, *arguments: object) -> Any:
+        return act(*arguments)
 
-        async def run(_: object, act: Any, *arguments: object) -> Any:
-            return act(*arguments)
+    def elect(_: ControllerElection, instead_of: ControllerTerm | None) -> ControllerTerm:
+        nonlocal tries
+        if instead_of is not None:
+            tries += 1
+            if tries == 1:
+                raise TimedOut("ZooKeeper did not answer")
+            enough.set()
+        return dead
 
-        def elect(_: ControllerElection, instead_of: ControllerTerm | None) -> ControllerTerm:
-            nonlocal tries
-            if instead_of is not None:
-                tries += 1
-                if tries == 1:
-                    raise TimedOut("ZooKeeper did not answer")
-                enough.set()
-            return dead
-
-        monkeypatch.setattr(controller_election, "AGAIN_S", 0.001)
-        monkeypatch.setattr(controller_election, "brokers", SimpleNamespace(find=lambda *_: registration))
-        monkeypatch.setattr(ControllerElection, "_elect", elect)
-        runtime = runtime_of()
-        monkeypatch.setattr(runtime.executors, "run", run)
-        elected = election_of(runtime, refused, Doubts())
-        elected._term = dead
-        attending = asyncio.create_task(elected._attend(dead))
-        try:
-            async with asyncio.timeout(WITHIN_S):
-                await enough.wait()
-        finally:
-            attending.cancel()
-
-    asyncio.run(work())
+    monkeypatch.setattr(controller_election, "AGAIN_S", 0.001)
+    monkeypatch.setattr(controller_election, "brokers", SimpleNamespace(find=lambda *_: registration))
+    monkeypatch.setattr(ControllerElection, "_elect", elect)
+    runtime = runtime_of()
+    monkeypatch.setattr(runtime.executors, "run", run)
+    elected = election_of(runtime, refused, Doubts())
+    elected._term = dead
+    attending = asyncio.create_task(elected._attend(dead))
+    try:
+        async with asyncio.timeout(WITHIN_S):
+            await enough.wait()
+    finally:
+        attending.cancel()
 
 
-def test_a_broker_that_refuses_counts_as_dead_however_its_registration_was_read() -> None:
+async def test_a_broker_that_refuses_counts_as_dead_however_its_registration_was_read() -> None:
     """A read that meets a broker's registering finds its fence too old; later reads of the same one do not."""
-
-    async def work() -> None:
-        early = Registration(Broker(2, "127.0.0.1", 1, bind="127.0.0.1:1"), INCARNATION, 5, 0, fence_version=0)
-        events: list[str] = []
-        runtime = runtime_of()
-        runtime.on_event = lambda kind, _: events.append(kind)
-        authority = Authority(runtime.zookeeper, runtime.executors, lambda: -1)
-        peers = Peers(first(Connection()), Doubts(), nothing)
-        controller = Controller(runtime, ClusterImage(), authority, peers, FormerBrokers(runtime.loop.time))
-        context = controller.context
-        context.registered = {2: replace(early, fence_version=1)}
-        controller.described(early, ())
-        assert context.facts == {2: {}}
-        controller.refused(early)
-        assert not context.is_live(2)
-        assert events == ["broker-down"]
-        context.refused.clear()
-        controller.refused(replace(early, incarnation=INCARNATION - 1))
-        assert context.is_live(2), "an earlier incarnation says nothing of this one"
-
-    asyncio.run(work())
+    early = Registration(Broker(2, "127.0.0.1", 1, bind="127.0.0.1:1"), INCARNATION, 5, 0, fence_version=0)
+    events: list[str] = []
+    runtime = runtime_of()
+    runtime.on_event = lambda kind, _: events.append(kind)
+    authority = Authority(runtime.zookeeper, runtime.executors, lambda: -1)
+    peers = Peers(first(Connection()), Doubts(), nothing)
+    controller = Controller(runtime, ClusterImage(), authority, peers, FormerBrokers(runtime.loop.time))
+    context = controller.context
+    context.registered = {2: replace(early, fence_version=1)}
+    controller.described(early, ())
+    assert context.facts == {2: {}}
+    controller.refused(early)
+    assert not context.is_live(2)
+    assert events == ["broker-down"]
+    context.refused.clear()
+    controller.refused(replace(early, incarnation=INCARNATION - 1))
+    assert context.is_live(2), "an earlier incarnation says nothing of this one"

@@ -7,19 +7,18 @@ from pathlib import Path
 from klog.coordination import paths
 from klog.coordination.embedded import ZooKeeperServer
 from tests.broker_fixture import RunningBroker
-from tests.security.broker_doors import unique, zookeeper_of
+from tests.security.broker_doors import unique
 from tests.server.asking import create, offsets
+from tests.zookeeper_fixture import session_of
 
 LATER = (paths.TOPIC_IDS, paths.HANDOVERS, paths.ACTS)
 
 
 def test_folders_that_are_missing_are_made(zookeeper: ZooKeeperServer, tmp_path: Path) -> None:
-    broker = RunningBroker(tmp_path, f"{zookeeper.address}/{unique('earlier')}")
-    try:
-        broker.start()
+    with RunningBroker(tmp_path, f"{zookeeper.address}/{unique('earlier')}").running() as broker:
         create(broker.bootstrap, "before")
         assert broker.stop() == 0
-        with zookeeper_of(broker) as zk:
+        with session_of(broker.zookeeper, create_chroot=True) as zk:
             for folder in LATER:
                 for child in zk.children(folder) if zk.exists(folder) is not None else []:
                     zk.delete(f"{folder}/{child}")
@@ -28,14 +27,10 @@ def test_folders_that_are_missing_are_made(zookeeper: ZooKeeperServer, tmp_path:
         broker.start()
         create(broker.bootstrap, "behind")
         assert offsets(broker.bootstrap, "before") and offsets(broker.bootstrap, "behind")
-    finally:
-        broker.end()
 
 
 def test_another_layout_is_refused_with_its_version(zookeeper: ZooKeeperServer, tmp_path: Path) -> None:
-    broker = RunningBroker(tmp_path, f"{zookeeper.address}/{unique('later')}")
-    try:
-        broker.start()
+    with RunningBroker(tmp_path, f"{zookeeper.address}/{unique('later')}").running() as broker:
         assert broker.stop() == 0
         properties = tmp_path / "data" / "meta.properties"
         whole = properties.read_text()
@@ -44,7 +39,7 @@ def test_another_layout_is_refused_with_its_version(zookeeper: ZooKeeperServer, 
                 properties.write_text(whole.replace("version=0", "version=7"))
             else:
                 properties.write_text(whole)
-                with zookeeper_of(broker) as zk:
+                with session_of(broker.zookeeper, create_chroot=True) as zk:
                     zk.set(paths.CLUSTER_ID, zk.get(paths.CLUSTER_ID).data.replace(b'"1"', b'"7"'))
             kept = properties.read_bytes()
             broker.start(expect_ready=False)
@@ -52,5 +47,3 @@ def test_another_layout_is_refused_with_its_version(zookeeper: ZooKeeperServer, 
             said = broker.log_text.splitlines()[-3:]
             assert any("version 7" in one and where in one for one in said) and "Traceback" not in broker.log_text
             assert properties.read_bytes() == kept
-    finally:
-        broker.end()

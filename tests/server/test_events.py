@@ -93,23 +93,20 @@ class Topic:
 
 
 @each("bytes_max", [events.BATCH_BYTES_MAX, 50_000])
-def test_long_events_are_not_lost_with_their_batch(bytes_max: int) -> None:
-    async def run() -> None:
-        one = Events(Identity(7), to_topic=True)
-        for number in range(100):
-            one.tell("settings-changed", topic=f"t{number}", settings={f"s{n}": "x" * 300 for n in range(50)})
-            one.tell("act", act=str(number))
-        topic = Topic(bytes_max, 200)
-        runtime: Any = SimpleNamespace(spawn=asyncio.ensure_future)
-        one.start(runtime, cast(Any, topic))
-        async with asyncio.timeout(20):
-            await topic.all_there.wait()
-        await one.close()
-        values = [json.loads(record.value or b"") for batch in topic.batches for record in batch]
-        assert [value["act"] for value in values if "act" in value] == [str(number) for number in range(100)]
-        assert one.dropped == 0
-
-    asyncio.run(run())
+async def test_long_events_are_not_lost_with_their_batch(bytes_max: int) -> None:
+    one = Events(Identity(7), to_topic=True)
+    for number in range(100):
+        one.tell("settings-changed", topic=f"t{number}", settings={f"s{n}": "x" * 300 for n in range(50)})
+        one.tell("act", act=str(number))
+    topic = Topic(bytes_max, 200)
+    runtime: Any = SimpleNamespace(spawn=asyncio.ensure_future)
+    one.start(runtime, cast(Any, topic))
+    async with asyncio.timeout(20):
+        await topic.all_there.wait()
+    await one.close()
+    values = [json.loads(record.value or b"") for batch in topic.batches for record in batch]
+    assert [value["act"] for value in values if "act" in value] == [str(number) for number in range(100)]
+    assert one.dropped == 0
 
 
 def test_a_kind_is_no_fact() -> None:
@@ -171,25 +168,21 @@ def test_damage_that_recovery_finds_is_told(make_broker: Callable[..., RunningBr
     assert found["end_address"] > second > first
 
 
-def test_what_a_wrong_clock_has_stamped_is_of_now_at_the_latest() -> None:
+async def test_what_a_wrong_clock_has_stamped_is_of_now_at_the_latest() -> None:
     """A leader refuses messages from ahead of its clock: the events behind one would wait for ever."""
     day_ms = 86_400_000
     now_ms = time.time_ns() // 1_000_000
-
-    async def run() -> None:
-        identity = Identity(7)
-        one, topic = Events(identity, to_topic=True), Topic(events.BATCH_BYTES_MAX, 2)
-        identity.clock_ahead_ms = -day_ms  # it stamps what is of a day ahead
-        one.tell("topic-created", topic="before it was known")
-        identity.clock_ahead_ms = 0
-        one.tell("clock-skew")
-        one.start(cast(Any, SimpleNamespace(spawn=asyncio.ensure_future)), cast(Any, topic))
-        async with asyncio.timeout(20):
-            await topic.all_there.wait()
-        await one.close()
-        assert [record.timestamp_ms - now_ms < 60_000 for batch in topic.batches for record in batch] == [True, True]
-
-    asyncio.run(run())
+    identity = Identity(7)
+    one, topic = Events(identity, to_topic=True), Topic(events.BATCH_BYTES_MAX, 2)
+    identity.clock_ahead_ms = -day_ms  # it stamps what is of a day ahead
+    one.tell("topic-created", topic="before it was known")
+    identity.clock_ahead_ms = 0
+    one.tell("clock-skew")
+    one.start(cast(Any, SimpleNamespace(spawn=asyncio.ensure_future)), cast(Any, topic))
+    async with asyncio.timeout(20):
+        await topic.all_there.wait()
+    await one.close()
+    assert [record.timestamp_ms - now_ms < 60_000 for batch in topic.batches for record in batch] == [True, True]
 
 
 @each("kind", sorted(EVENT_KINDS))

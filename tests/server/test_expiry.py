@@ -10,18 +10,19 @@ from klog.names import TopicPartition
 from tests.broker_fixture import RunningBroker
 from tests.server.asking import create
 from tests.server.garbage import counting
-from tests.server.group_speaker import Speaker, code, with_speakers
+from tests.server.group_speaker import code, speakers
 
 RETENTION_MS = 1_000
 
 
-def test_offsets_of_groups_in_which_nobody_lives_expire(make_broker: Callable[..., RunningBroker], topic: str) -> None:
+async def test_offsets_of_groups_in_which_nobody_lives_expire(
+    make_broker: Callable[..., RunningBroker], topic: str
+) -> None:
     broker = make_broker(offsets__retention__minutes="1", offsets__retention__check__interval__ms="100")
     counting(broker, MINUTE_MS=RETENTION_MS)
-    create(broker.bootstrap, topic)
+    await asyncio.to_thread(create, broker.bootstrap, topic)
     partition = TopicPartition(topic, 0)
-
-    async def commit(live: Speaker, gone: Speaker, nobody: Speaker) -> None:
+    async with speakers(broker.bootstrap, f"{topic}-live", 3) as (live, gone, nobody):
         gone.group, nobody.group = f"{topic}-gone", f"{topic}-nobody"
         for member in (live, gone):
             await member.live_alone(topic, 0)
@@ -41,5 +42,3 @@ def test_offsets_of_groups_in_which_nobody_lives_expire(make_broker: Callable[..
         await gone.live_alone(topic, 0)
         assert await gone.commit({partition: 8}) == [0]
         assert gone.generation > 1, "a generation only goes up"
-
-    with_speakers(broker.bootstrap, f"{topic}-live", 3, commit)

@@ -20,9 +20,6 @@ from klog.record.records import Record, encode_batch
 from klog.server.full_disks import FullDisks
 from tests.faulty_filesystem import FaultyFileSystem
 from tests.server.replica_owner import Owner, owning
-from tests.zookeeper_fixture import connect
-
-__all__ = ["connect"]
 
 WITHIN_S = 20.0
 
@@ -48,36 +45,33 @@ class PurgingController:
 
 
 @pytest.mark.slow
-def test_a_full_disk_purges_the_oldest_topic(connect: Callable[..., ZooKeeper], tmp_path: Path) -> None:
-    async def work() -> None:
-        disk = FaultyFileSystem()
-        async with owning(connect(), tmp_path, disk, message_max_bytes="100000") as owner:
-            log_dir = owner.log_dirs.dirs[0]
-            for name in ("b", "a", "c", "served"):
-                topic = await owner.make_topic(name)
-                await owner.say(topic)
-                for _ in range(25):
-                    batch = encode_batch([Record(0, 1000, None, b"x" * 60_000, ())])
-                    owner.partitions[topic.first].append(memoryview(bytearray(batch)))
-                if name != "served":
-                    found = await asyncio.to_thread(topics.find, owner.zookeeper, name)
-                    assert found is not None
-                    marked = replace(found, deletion=Deletion(1000, name, is_name_kept=True))
-                    await asyncio.to_thread(topics.replace_assignment, owner.zookeeper, marked, ())
-            controller: Any = PurgingController(owner)
-            full = FullDisks(owner.runtime, owner.image, owner.log_dirs, controller, controller)
-            task = asyncio.ensure_future(full.run())
-            disk.capacity = sum(len(inode.data) for inode in set(disk.names.values())) + 1000
-            await asyncio.sleep(1.0)
-            assert controller.purged == []  # no append has found it full
-            log_dir.write_failed(DiskFull("an append found it"))
-            async with asyncio.timeout(WITHIN_S):
-                while not controller.purged:  # noqa: ASYNC110  # the state of another
-                    await asyncio.sleep(0.01)
-            log_dir.write_failed(DiskFull("again, though there is room now"))
-            await asyncio.sleep(1.0)
-            task.cancel()
-            assert controller.purged == ["b"]
-            assert set(log_dir.logs) == {TopicPartition(name, 0) for name in ("a", "c", "served")}
-
-    asyncio.run(work())
+async def test_a_full_disk_purges_the_oldest_topic(connect: Callable[..., ZooKeeper], tmp_path: Path) -> None:
+    disk = FaultyFileSystem()
+    async with owning(connect(), tmp_path, disk, message_max_bytes="100000") as owner:
+        log_dir = owner.log_dirs.dirs[0]
+        for name in ("b", "a", "c", "served"):
+            topic = await owner.make_topic(name)
+            await owner.say(topic)
+            for _ in range(25):
+                batch = encode_batch([Record(0, 1000, None, b"x" * 60_000, ())])
+                owner.partitions[topic.first].append(memoryview(bytearray(batch)))
+            if name != "served":
+                found = await asyncio.to_thread(topics.find, owner.zookeeper, name)
+                assert found is not None
+                marked = replace(found, deletion=Deletion(1000, name, is_name_kept=True))
+                await asyncio.to_thread(topics.replace_assignment, owner.zookeeper, marked, ())
+        controller: Any = PurgingController(owner)
+        full = FullDisks(owner.runtime, owner.image, owner.log_dirs, controller, controller)
+        task = asyncio.ensure_future(full.run())
+        disk.capacity = sum(len(inode.data) for inode in set(disk.names.values())) + 1000
+        await asyncio.sleep(1.0)
+        assert controller.purged == []  # no append has found it full
+        log_dir.write_failed(DiskFull("an append found it"))
+        async with asyncio.timeout(WITHIN_S):
+            while not controller.purged:  # noqa: ASYNC110  # the state of another
+                await asyncio.sleep(0.01)
+        log_dir.write_failed(DiskFull("again, though there is room now"))
+        await asyncio.sleep(1.0)
+        task.cancel()
+        assert controller.purged == ["b"]
+        assert set(log_dir.logs) == {TopicPartition(name, 0) for name in ("a", "c", "served")}

@@ -14,12 +14,13 @@ from klog.coordination.zookeeper import ZooKeeper
 from klog.names import TopicPartition
 from klog.server import group_lag as of_server
 from klog.server.group_lag import GroupLags
-from tests.admin.group_registry import commit, registry_of
+from tests.admin.group_registry import commit
 from tests.broker_fixture import RunningBroker
 from tests.cli.runner import klog
 from tests.hand_clock import HandClock
 from tests.server.test_metrics import free_port
 from tests.tools.verbs import make_topic, run, send
+from tests.zookeeper_fixture import session_of
 
 
 @pytest.fixture
@@ -29,7 +30,7 @@ def broker_with_page(make_broker: Callable[..., RunningBroker]) -> RunningBroker
 
 @pytest.fixture
 def registry(broker_with_page: RunningBroker) -> Iterator[ZooKeeper]:
-    with registry_of(broker_with_page.zookeeper) as session:
+    with session_of(broker_with_page.zookeeper) as session:
         yield session
 
 
@@ -78,8 +79,7 @@ class TickingClock(HandClock):
 @pytest.fixture
 def five_groups(zookeeper: Any, topic: str) -> Iterator[ZooKeeper]:
     """``g0`` to ``g4``, in a registry of their own."""
-    with ZooKeeper(f"{zookeeper.address}/{topic}") as session:
-        session.start(create_chroot=True)
+    with session_of(f"{zookeeper.address}/{topic}", create_chroot=True) as session:
         for number in range(5):
             commit(session, f"g{number}", {TopicPartition("t", 0): 0})
         yield session

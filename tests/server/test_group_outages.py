@@ -12,11 +12,11 @@ import pytest
 from klog.coordination import group_states
 from klog.coordination.connect_string import ConnectString
 from klog.coordination.embedded import ZooKeeperServer
-from klog.coordination.zookeeper import ZooKeeper
 from klog.names import TopicPartition
 from tests.broker_fixture import RunningBroker
 from tests.server.asking import create
-from tests.server.group_speaker import Speaker, assignment, code, subscription, with_speakers
+from tests.server.group_speaker import Speaker, assignment, code, speakers, subscription
+from tests.zookeeper_fixture import session_of
 from tests.zookeeper_proxy import MULTI, ZooKeeperProxy
 
 COORDINATOR_NOT_AVAILABLE = 15
@@ -42,13 +42,9 @@ def chroot() -> str:
 def broker(proxy: ZooKeeperProxy, chroot: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
     """Its ZooKeeper is behind the proxy; the tests share it, and have a group each."""
     settings = {"zookeeper__session__timeout__ms": "8000", "offsets__commit__timeout__ms": "700"}
-    broker = RunningBroker(tmp_path_factory.mktemp("outages"), proxy.address + chroot, **settings)
-    try:
-        broker.start()
+    with RunningBroker(tmp_path_factory.mktemp("outages"), proxy.address + chroot, **settings).running() as broker:
         create(broker.bootstrap, TOPIC)
         yield broker
-    finally:
-        broker.end()
 
 
 @pytest.fixture
@@ -62,10 +58,10 @@ async def until(attempt: Callable[[], Awaitable[object]], wanted: object) -> Non
         assert time.monotonic() < deadline, found
 
 
-def test_commits_are_refused_while_zookeeper_is_away_and_members_live_on(
+async def test_commits_are_refused_while_zookeeper_is_away_and_members_live_on(
     broker: RunningBroker, proxy: ZooKeeperProxy, group: str
 ) -> None:
-    async def live(member: Speaker, late: Speaker) -> None:
+    async with speakers(broker.bootstrap, group, 2) as (member, late):
         await member.live_alone(TOPIC, 0)
         assert await member.commit({ONE: 1}) == [0]
         with proxy.silent():
@@ -80,50 +76,41 @@ def test_commits_are_refused_while_zookeeper_is_away_and_members_live_on(
         assert await member.committed(ONE) == [(4, "")]
         assert await member.heartbeat() == 0, "the generation is the same"
 
-    with_speakers(broker.bootstrap, group, 2, live)
 
-
-def test_a_commit_whose_answer_is_lost_is_found_to_be_written(
+async def test_a_commit_whose_answer_is_lost_is_found_to_be_written(
     broker: RunningBroker, proxy: ZooKeeperProxy, group: str
 ) -> None:
     before = proxy.lost
-
-    async def live(member: Speaker) -> None:
+    async with speakers(broker.bootstrap, group, 1) as (member,):
         await member.live_alone(TOPIC, 0)
         proxy.lose_answer_of(frozenset({MULTI}), of=group.encode())
         lost = await member.commit({ONE: 1}, "made")  # its nodes are made: a second try finds them there
         assert lost in ([0], [COORDINATOR_NOT_AVAILABLE])
         await until(lambda: member.commit({ONE: 2}, "set"), [0])
         assert await member.committed(ONE) == [(2, "set")]
-
-    with_speakers(broker.bootstrap, group, 1, live)
     assert proxy.lost == before + 1
 
 
-def test_a_generation_whose_answer_is_lost_is_the_groups(
+async def test_a_generation_whose_answer_is_lost_is_the_groups(
     broker: RunningBroker, proxy: ZooKeeperProxy, zookeeper: ZooKeeperServer, chroot: str, group: str
 ) -> None:
     before = proxy.lost
-
-    async def live(member: Speaker) -> None:
+    async with speakers(broker.bootstrap, group, 1) as (member,):
         proxy.lose_answer_of(frozenset({MULTI}), of=group.encode())
         await until(lambda: _joined(member), 0)
         assert member.generation == 1, "it was written once"
         assert (await member.sync({member.member_id: assignment(TOPIC, 0)})).assignment == assignment(TOPIC, 0)
         assert await member.heartbeat() == 0
-
-    with_speakers(broker.bootstrap, group, 1, live)
     assert proxy.lost == before + 1
-    with ZooKeeper(zookeeper.address + chroot) as registry:
-        registry.start()
+    with session_of(zookeeper.address + chroot) as registry:
         state = group_states.read(registry, group)
     assert (state.generation, state.is_assigned, len(state.members)) == (1, True, 1)
 
 
-def test_a_generation_that_zookeeper_is_too_late_for_is_joined_again(
+async def test_a_generation_that_zookeeper_is_too_late_for_is_joined_again(
     broker: RunningBroker, proxy: ZooKeeperProxy, group: str
 ) -> None:
-    async def live(member: Speaker, beside: Speaker) -> None:
+    async with speakers(broker.bootstrap, group, 2) as (member, beside):
         await member.live_alone(TOPIC, 0)
         before, beside.member_id, beside.generation = member.generation, member.member_id, member.generation
         with proxy.silent():
@@ -135,8 +122,6 @@ def test_a_generation_that_zookeeper_is_too_late_for_is_joined_again(
         assert member.generation > before
         await member.sync({member.member_id: assignment(TOPIC, 0)})
         await until(lambda: member.commit({ONE: 5}), [0])
-
-    with_speakers(broker.bootstrap, group, 2, live)
 
 
 async def _joined(member: Speaker) -> int:

@@ -6,7 +6,7 @@ import asyncio
 import secrets
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -25,7 +25,8 @@ from klog.protocol.apis import ApiKey
 from klog.server.groups import commits
 from tests.broker_fixture import RunningBroker
 from tests.server.asking import borders, create, told_of, until, with_channel
-from tests.server.group_speaker import SESSION_MS, Speaker, assignment, code, subscription, with_speakers
+from tests.server.group_speaker import SESSION_MS, Speaker, assignment, code, speakers, subscription
+from tests.zookeeper_fixture import session_of
 
 UNKNOWN_SERVER_ERROR = -1
 INVALID_REQUEST = 42
@@ -60,18 +61,11 @@ def topic(broker: RunningBroker, topic: str) -> str:
     return topic
 
 
-@pytest.fixture
-def registry(broker: RunningBroker) -> Iterator[ZooKeeper]:
-    with ZooKeeper(broker.zookeeper) as zookeeper:
-        zookeeper.start()
-        yield zookeeper
-
-
 # --- Every version ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", borders(ApiKey.JOIN_GROUP, range(9)))
-def test_a_life_of_a_member_in_every_version(broker: RunningBroker, group: str, topic: str, version: int) -> None:
+async def test_a_life_of_a_member_in_every_version(broker: RunningBroker, group: str, topic: str, version: int) -> None:
     """All requests in this version, or the highest or lowest there is."""
     one = TopicPartition(topic, 1)
     served = {
@@ -82,8 +76,7 @@ def test_a_life_of_a_member_in_every_version(broker: RunningBroker, group: str, 
         ApiKey.OFFSET_COMMIT: max(version, 2),
         ApiKey.OFFSET_FETCH: max(version, 1),
     }
-
-    async def live(member: Speaker) -> None:
+    async with speakers(broker.bootstrap, group, 1, served) as (member,):
         joined = await member.join(subscription(topic))
         assert (code(joined), joined.leader, joined.protocol_name) == (0, member.member_id, "range")
         assert [(each.member_id, each.metadata) for each in joined.members] == [(member.member_id, subscription(topic))]
@@ -97,12 +90,10 @@ def test_a_life_of_a_member_in_every_version(broker: RunningBroker, group: str, 
         assert code(left) == 0
         assert await member.heartbeat() == UNKNOWN_MEMBER_ID
 
-    with_speakers(broker.bootstrap, group, 1, live, served)
-
 
 @pytest.mark.parametrize("version", borders(ApiKey.DESCRIBE_GROUPS, range(6)))
-def test_what_operators_ask_in_every_version(broker: RunningBroker, group: str, topic: str, version: int) -> None:
-    async def look(member: Speaker) -> None:
+async def test_what_operators_ask_in_every_version(broker: RunningBroker, group: str, topic: str, version: int) -> None:
+    async with speakers(broker.bootstrap, group, 1) as (member,):
         await member.live_alone(topic, 0, 2)
         fields = {"groups": [group, "there is none"], "include_authorized_operations": True}
         described = (await member.ask(ApiKey.DESCRIBE_GROUPS, version, **fields)).groups
@@ -135,8 +126,6 @@ def test_what_operators_ask_in_every_version(broker: RunningBroker, group: str, 
         (described,) = (await member.ask(ApiKey.DESCRIBE_GROUPS, version, **{**fields, "groups": [group]})).groups
         assert described.group_state == "Dead"
 
-    with_speakers(broker.bootstrap, group, 1, look)
-
 
 # --- Members ----------------------------------------------------------------------------------------------------------
 
@@ -144,32 +133,33 @@ def test_what_operators_ask_in_every_version(broker: RunningBroker, group: str, 
 def test_two_members_share_and_the_second_hears_what_the_first_has_said(
     broker: RunningBroker, group: str, topic: str
 ) -> None:
-    async def share(first: Speaker, second: Speaker) -> None:
-        await first.live_alone(topic, 0, 1, 2)
-        coming = asyncio.create_task(second.join(subscription(topic)))
-        while await first.heartbeat() != REBALANCE_IN_PROGRESS:
-            pass
-        assert await first.commit({TopicPartition(topic, 2): 9}) == [0]
-        joined = await first.join(subscription(topic))
-        assert code(await coming) == 0
-        assert {one.member_id for one in joined.members} == {first.member_id, second.member_id}
-        assert await first.commit({TopicPartition(topic, 2): 9}) == [REBALANCE_IN_PROGRESS]
-        waiting = asyncio.create_task(second.sync())
-        shares = {first.member_id: assignment(topic, 0), second.member_id: assignment(topic, 1, 2)}
-        assert (await first.sync(shares)).assignment == assignment(topic, 0)
-        assert (await waiting).assignment == assignment(topic, 1, 2)
-        assert await second.commit({TopicPartition(topic, 2): 10}, generation=1) == [ILLEGAL_GENERATION]
-        assert await second.commit({TopicPartition(topic, 2): 10}, member_id="x") == [UNKNOWN_MEMBER_ID]
-        assert await second.commit({TopicPartition(topic, 2): 10}) == [0]
+    async def share() -> None:
+        async with speakers(broker.bootstrap, group, 2) as (first, second):
+            await first.live_alone(topic, 0, 1, 2)
+            coming = asyncio.create_task(second.join(subscription(topic)))
+            while await first.heartbeat() != REBALANCE_IN_PROGRESS:
+                pass
+            assert await first.commit({TopicPartition(topic, 2): 9}) == [0]
+            joined = await first.join(subscription(topic))
+            assert code(await coming) == 0
+            assert {one.member_id for one in joined.members} == {first.member_id, second.member_id}
+            assert await first.commit({TopicPartition(topic, 2): 9}) == [REBALANCE_IN_PROGRESS]
+            waiting = asyncio.create_task(second.sync())
+            shares = {first.member_id: assignment(topic, 0), second.member_id: assignment(topic, 1, 2)}
+            assert (await first.sync(shares)).assignment == assignment(topic, 0)
+            assert (await waiting).assignment == assignment(topic, 1, 2)
+            assert await second.commit({TopicPartition(topic, 2): 10}, generation=1) == [ILLEGAL_GENERATION]
+            assert await second.commit({TopicPartition(topic, 2): 10}, member_id="x") == [UNKNOWN_MEMBER_ID]
+            assert await second.commit({TopicPartition(topic, 2): 10}) == [0]
 
-    with_speakers(broker.bootstrap, group, 2, share)
+    asyncio.run(share())
     told_of(broker.bootstrap, "rebalance", lambda event: event["group"] == group and event["generation"] == 2)
     rebalances = told_of(broker.bootstrap, "rebalance", lambda event: event["group"] == group)
     assert [(one["generation"], len(one["members"])) for one in rebalances] == [(1, 1), (2, 2)]
 
 
-def test_a_static_member_comes_back_to_what_it_had(broker: RunningBroker, group: str, topic: str) -> None:
-    async def come_back(old: Speaker, new: Speaker) -> None:
+async def test_a_static_member_comes_back_to_what_it_had(broker: RunningBroker, group: str, topic: str) -> None:
+    async with speakers(broker.bootstrap, group, 2) as (old, new):
         old.instance = new.instance = "one"
         await old.live_alone(topic, 0)
         joined = await new.join(subscription(topic))
@@ -182,11 +172,9 @@ def test_a_static_member_comes_back_to_what_it_had(broker: RunningBroker, group:
         left = await old.leave()
         assert [code(one) for one in left.members] == [FENCED_INSTANCE_ID]
 
-    with_speakers(broker.bootstrap, group, 2, come_back)
 
-
-def test_joins_that_are_refused(broker: RunningBroker, group: str) -> None:
-    async def refused(member: Speaker, nobody: Speaker) -> None:
+async def test_joins_that_are_refused(broker: RunningBroker, group: str) -> None:
+    async with speakers(broker.bootstrap, group, 2) as (member, nobody):
         nobody.group = ""
         assert code(await nobody.join()) == INVALID_GROUP_ID
         assert code(await member.join(session_ms=1)) == INVALID_SESSION_TIMEOUT
@@ -195,14 +183,12 @@ def test_joins_that_are_refused(broker: RunningBroker, group: str) -> None:
         assert code(await member.join()) == UNKNOWN_MEMBER_ID
         assert code(await member.sync()) == UNKNOWN_MEMBER_ID
 
-    with_speakers(broker.bootstrap, group, 2, refused)
-
 
 LONG = "n" * (bounds.NAME_BYTES_MAX + 1)
 
 
-def test_who_says_too_much_is_refused(broker: RunningBroker, group: str) -> None:
-    async def refused(member: Speaker, nobody: Speaker) -> None:
+async def test_who_says_too_much_is_refused(broker: RunningBroker, group: str) -> None:
+    async with speakers(broker.bootstrap, group, 2) as (member, nobody):
         nobody.group = LONG
         assert code(await nobody.join()) == INVALID_GROUP_ID
         nobody.group = group
@@ -226,8 +212,6 @@ def test_who_says_too_much_is_refused(broker: RunningBroker, group: str) -> None
         assert code(await member.sync({member.member_id: b"all"})) == 0
         assert code(await member.leave()) == 0
 
-    with_speakers(broker.bootstrap, group, 2, refused)
-
 
 def test_of_what_a_client_calls_itself_a_part_is_kept(broker: RunningBroker, group: str) -> None:
     async def join(channel: Channel) -> None:
@@ -242,10 +226,10 @@ def test_of_what_a_client_calls_itself_a_part_is_kept(broker: RunningBroker, gro
     with_channel(broker.bootstrap, join)
 
 
-def test_a_held_heartbeat_is_answered_when_the_group_changes_or_something_else_is_asked(
+async def test_a_held_heartbeat_is_answered_when_the_group_changes_or_something_else_is_asked(
     broker: RunningBroker, group: str, topic: str
 ) -> None:
-    async def hold(first: Speaker, second: Speaker) -> None:
+    async with speakers(broker.bootstrap, group, 2) as (first, second):
         named = codec.request(ApiKey.API_VERSIONS, 3, client_software_name="librdkafka", client_software_version="2.0")
         await first.channel.request(named)
         await first.live_alone(topic, 0)
@@ -262,13 +246,10 @@ def test_a_held_heartbeat_is_answered_when_the_group_changes_or_something_else_i
         assert code(await coming) == 0
         assert await second.heartbeat() == 0, "of a client that is not known to wait it is not held back"
 
-    with_speakers(broker.bootstrap, group, 2, hold)
 
-
-def test_of_a_connection_two_joins_wait(broker: RunningBroker, group: str) -> None:
+async def test_of_a_connection_two_joins_wait(broker: RunningBroker, group: str) -> None:
     """Each could make a member: one connection made a thousand of them, and others waited for seconds."""
-
-    async def join(first: Speaker, crowd: Speaker) -> None:
+    async with speakers(broker.bootstrap, group, 2) as (first, crowd):
         first.versions = crowd.versions = {ApiKey.JOIN_GROUP: 3}
         await first.join()
         joins = [asyncio.create_task(crowd.join(rebalance_ms=SESSION_MS)) for _ in range(JOINS)]
@@ -278,16 +259,15 @@ def test_of_a_connection_two_joins_wait(broker: RunningBroker, group: str) -> No
         for one in joins:
             one.cancel()
 
-    with_speakers(broker.bootstrap, group, 2, join)
-
 
 # --- Offsets ----------------------------------------------------------------------------------------------------------
 
 
-def test_offsets_of_a_group_without_members(broker: RunningBroker, group: str, topic: str, registry: ZooKeeper) -> None:
+async def test_offsets_of_a_group_without_members(
+    broker: RunningBroker, group: str, topic: str, registry: ZooKeeper
+) -> None:
     one = TopicPartition(topic, 0)
-
-    async def commit(member: Speaker, simple: Speaker) -> None:
+    async with speakers(broker.bootstrap, group, 2) as (member, simple):
         wanted = {one: 3, TopicPartition(topic, 9): 1, TopicPartition("no-such-topic", 0): 1}
         assert await simple.commit(wanted, "m", epoch=4) == [0, UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_OR_PARTITION]
         assert await simple.commit({one: 4}, "m" * 4097) == [OFFSET_METADATA_TOO_LARGE]
@@ -298,15 +278,13 @@ def test_offsets_of_a_group_without_members(broker: RunningBroker, group: str, t
         assert await member.commit({one: 6}, "by a member") == [0]
         await member.leave()
         assert await simple.commit({one: 7}) == [0]
-
-    with_speakers(broker.bootstrap, group, 2, commit)
     found = committed.read(registry, group)[one]
     assert (found.offset, found.leader_epoch, found.metadata) == (7, -1, "")
     assert registry.get(paths.consumer_offset(group, *one)).data == b"7"
 
 
-def test_many_commits_at_once_are_all_written(broker: RunningBroker, group: str, topic: str) -> None:
-    async def commit(*members: Speaker) -> None:
+async def test_many_commits_at_once_are_all_written(broker: RunningBroker, group: str, topic: str) -> None:
+    async with speakers(broker.bootstrap, group, 24) as members:
         for number, member in enumerate(members):
             member.group = f"{group}-{number % 4}"
         outcomes = await asyncio.gather(
@@ -317,10 +295,8 @@ def test_many_commits_at_once_are_all_written(broker: RunningBroker, group: str,
             ((offset, _),) = await member.committed(TopicPartition(topic, number % 3))
             assert offset % 12 == number % 12, "the last of those that committed in this partition"
 
-    with_speakers(broker.bootstrap, group, 24, commit)
 
-
-def test_commits_of_many_partitions_and_of_much_beside_the_offsets(
+async def test_commits_of_many_partitions_and_of_much_beside_the_offsets(
     make_broker: Callable[..., RunningBroker], group: str
 ) -> None:
     """On a broker of its own, since the logs of so many partitions stay. As many as are promised are one step:
@@ -328,14 +304,13 @@ def test_commits_of_many_partitions_and_of_much_beside_the_offsets(
     written at once."""
     broker = make_broker().start()
     name = f"a-topic-of-thirty-characters-{secrets.token_hex(4)}"[:30]
-    create(broker.bootstrap, name, STEP_PARTITIONS)
+    await asyncio.to_thread(create, broker.bootstrap, name, STEP_PARTITIONS)
     partitions = [TopicPartition(name, number) for number in range(STEP_PARTITIONS)]
     offsets = {one: 10**12 + one.partition for one in partitions}
     escaped = {one: one.partition for one in partitions[:150]}
     each = 4000
     wide = partitions[: commits.METADATA_BYTES_MAX // each + 1]
-
-    async def commit(one_step: Speaker, larger: Speaker, bounded: Speaker) -> None:
+    async with speakers(broker.bootstrap, group, 3) as (one_step, larger, bounded):
         assert set(await one_step.commit(offsets)) == {0}
         larger.group, bounded.group = f"{group}-larger", f"{group}-bounded"
         assert await larger.commit(escaped, "\0" * each) == [0] * 150  # six bytes each in JSON: more than a multi
@@ -345,10 +320,7 @@ def test_commits_of_many_partitions_and_of_much_beside_the_offsets(
         assert set(await bounded.commit(dict.fromkeys(wide, 2), "m" * each)) == {INVALID_COMMIT_OFFSET_SIZE}
         assert await bounded.committed(wide[0]) == [(1, "m" * each)], "none of it is written"
         assert await bounded.commit({wide[0]: 5}, "ü" * 2049) == [OFFSET_METADATA_TOO_LARGE]
-
-    with_speakers(broker.bootstrap, group, 3, commit)
-    with ZooKeeper(broker.zookeeper) as registry:
-        registry.start()
+    with session_of(broker.zookeeper) as registry:
         nodes = registry.get_many([paths.consumer_offset(group, *one) for one in offsets])
         notes = registry.get_many([paths.commit_note(f"{group}-bounded", *one) for one in wide[:-1]])
     assert len({node.stat.modified_zxid for node in nodes if node is not None}) == 1
@@ -360,13 +332,13 @@ def test_commits_of_many_partitions_and_of_much_beside_the_offsets(
     assert max(at_once.values()) <= TOGETHER_BYTES_MAX
 
 
-def test_offsets_are_deleted_but_of_what_is_read(broker: RunningBroker, group: str, topic: str) -> None:
+async def test_offsets_are_deleted_but_of_what_is_read(broker: RunningBroker, group: str, topic: str) -> None:
     other = f"{topic}-2"
-    create(broker.bootstrap, other)
+    await asyncio.to_thread(create, broker.bootstrap, other)
     here, there = TopicPartition(topic, 0), TopicPartition(other, 0)
     asked = [{"name": name, "partitions": [{"partition_index": 0}]} for name in (topic, other, "no-such-topic")]
+    async with speakers(broker.bootstrap, group, 1) as (member,):
 
-    async def delete(member: Speaker) -> None:
         async def ask_delete() -> Any:
             return await member.ask(ApiKey.OFFSET_DELETE, 0, group_id=member.group, topics=asked)
 
@@ -385,19 +357,17 @@ def test_offsets_are_deleted_but_of_what_is_read(broker: RunningBroker, group: s
         other_type = await member.join(type="connect")
         assert code(other_type) in (0, UNKNOWN_MEMBER_ID)
 
-    with_speakers(broker.bootstrap, group, 1, delete)
-
 
 # --- One registry -----------------------------------------------------------------------------------------------------
 
 
-def test_a_group_is_used_in_one_way_at_a_time(
+async def test_a_group_is_used_in_one_way_at_a_time(
     broker: RunningBroker, group: str, topic: str, registry: ZooKeeper
 ) -> None:
     entry = ConsumerEntry("streamer", {topic: 1})
     consumers.register(registry, group, entry)
 
-    async def refused(member: Speaker) -> None:
+    async with speakers(broker.bootstrap, group, 1) as (member,):
         assert code(await member.join()) == INCONSISTENT_GROUP_PROTOCOL
         assert await member.commit({TopicPartition(topic, 0): 1}, generation=-1, member_id="") == [UNKNOWN_MEMBER_ID]
         (described,) = (await member.ask(ApiKey.DESCRIBE_GROUPS, 0, groups=[group])).groups
@@ -405,37 +375,31 @@ def test_a_group_is_used_in_one_way_at_a_time(
         gone = (await member.ask(ApiKey.DELETE_GROUPS, 0, groups_names=[group])).results
         assert [code(one) for one in gone] == [NON_EMPTY_GROUP]
 
-    with_speakers(broker.bootstrap, group, 1, refused)
     broker.wait_for_log(repr(group), "streamer")
     consumers.unregister(registry, group, "streamer")
 
-    async def lives(member: Speaker) -> None:
+    async with speakers(broker.bootstrap, group, 1) as (member,):
         await member.live_alone(topic, 0)
         with pytest.raises(GroupIsHeld, match="klog"):
             await asyncio.to_thread(consumers.register, registry, group, entry)
         await member.leave()
         await asyncio.to_thread(consumers.register, registry, group, entry)
 
-    with_speakers(broker.bootstrap, group, 1, lives)
 
-
-def test_a_consumer_of_08s_own_holds_its_group_too(
+async def test_a_consumer_of_08s_own_holds_its_group_too(
     broker: RunningBroker, group: str, topic: str, registry: ZooKeeper
 ) -> None:
     """It knows nothing of klog's nodes, and makes its entry alone."""
     where = paths.consumer_id(group, "old")
     registry.create(where, consumers.encode(ConsumerEntry("old", {topic: 1}), 1), ephemeral=True, parents=True)
-
-    async def refused(member: Speaker) -> None:
+    async with speakers(broker.bootstrap, group, 1) as (member,):
         assert code(await member.join()) == INCONSISTENT_GROUP_PROTOCOL
 
-    with_speakers(broker.bootstrap, group, 1, refused)
 
-
-def test_members_stand_in_08s_registry_while_they_live(
+async def test_members_stand_in_08s_registry_while_they_live(
     broker: RunningBroker, group: str, topic: str, registry: ZooKeeper
 ) -> None:
-    async def live(member: Speaker) -> None:
+    async with speakers(broker.bootstrap, group, 1) as (member,):
         await member.live_alone(topic, 0, 2)
         owners = {TopicPartition(topic, 0): f"{member.member_id}-0", TopicPartition(topic, 2): f"{member.member_id}-0"}
 
@@ -447,18 +411,15 @@ def test_members_stand_in_08s_registry_while_they_live(
         assert (entry.consumer_id, entry.subscription, entry.is_member) == (member.member_id, {topic: 1}, True)
         assert consumers.live(registry, [group])[group] == []
         await member.leave()
-
-    with_speakers(broker.bootstrap, group, 1, live)
     until(lambda: consumers.owners(registry, [group])[group] == {})
     assert consumers.live(registry, [group], of_members=True)[group] == []
 
 
-def test_a_forced_rewind_stays_although_a_member_goes_on_committing(
+async def test_a_forced_rewind_stays_although_a_member_goes_on_committing(
     broker: RunningBroker, group: str, topic: str, registry: ZooKeeper
 ) -> None:
     one = TopicPartition(topic, 0)
-
-    async def go_on(member: Speaker) -> None:
+    async with speakers(broker.bootstrap, group, 1) as (member,):
         await member.live_alone(topic, 0)
         assert await member.commit({one: 100}) == [0]
         wanted = {one: CommittedOffset(5)}
@@ -471,16 +432,14 @@ def test_a_forced_rewind_stays_although_a_member_goes_on_committing(
         await member.live_alone(topic, 0)
         assert member.generation > before + 1
         assert await member.commit({one: 6}) == [0]
-
-    with_speakers(broker.bootstrap, group, 1, go_on)
     assert group_states.read(registry, group).members
 
 
 @pytest.mark.slow
-def test_members_that_commit_nothing_hear_of_a_forced_rewind_too(
+async def test_members_that_commit_nothing_hear_of_a_forced_rewind_too(
     broker: RunningBroker, group: str, topic: str, registry: ZooKeeper
 ) -> None:
-    async def hear(member: Speaker) -> None:
+    async with speakers(broker.bootstrap, group, 1) as (member,):
         await member.live_alone(topic, 0)
         wanted = {TopicPartition(topic, 0): CommittedOffset(5)}
         await asyncio.to_thread(lambda: offset_changes.write(registry, group, wanted, force=True))
@@ -488,45 +447,37 @@ def test_members_that_commit_nothing_hear_of_a_forced_rewind_too(
         while await member.heartbeat() != UNKNOWN_MEMBER_ID:
             assert time.monotonic() < deadline
 
-    with_speakers(broker.bootstrap, group, 1, hear)
 
-
-def test_a_rewind_by_a_zookeeper_era_tool_is_seen_at_once(
+async def test_a_rewind_by_a_zookeeper_era_tool_is_seen_at_once(
     broker: RunningBroker, group: str, topic: str, registry: ZooKeeper
 ) -> None:
     one = TopicPartition(topic, 0)
-
-    async def look(member: Speaker) -> None:
+    async with speakers(broker.bootstrap, group, 1) as (member,):
         assert await member.commit({one: 100}, "noted") == [0]
         await asyncio.to_thread(registry.set, paths.consumer_offset(group, *one), b"42")
         assert await member.committed(one) == [(42, "")]
-
-    with_speakers(broker.bootstrap, group, 1, look)
 
 
 # --- Whoever asks a broker that does not know -------------------------------------------------------------------------
 
 
-def test_groups_are_there_after_the_broker_was_killed(make_broker: Callable[..., RunningBroker], topic: str) -> None:
+async def test_groups_are_there_after_the_broker_was_killed(
+    make_broker: Callable[..., RunningBroker], topic: str
+) -> None:
     """The members are known to the next incarnation, and what they read; they need not join again."""
     broker = make_broker(zookeeper__session__timeout__ms="4000").start()
     name = f"t-{secrets.token_hex(4)}"
-    create(broker.bootstrap, name, 1)
+    await asyncio.to_thread(create, broker.bootstrap, name, 1)
     one = TopicPartition(name, 0)
 
-    async def live(member: Speaker) -> Speaker:
-        await member.live_alone(name, 0)
-        assert await member.commit({one: 8}, "kept") == [0]
-        return member
-
-    before = with_speakers(broker.bootstrap, "g", 1, live)
+    async with speakers(broker.bootstrap, "g", 1) as (before,):
+        await before.live_alone(name, 0)
+        assert await before.commit({one: 8}, "kept") == [0]
     broker.kill()
-    with ZooKeeper(broker.zookeeper) as registry:
-        registry.start()
+    with session_of(broker.zookeeper) as registry:
         registry.create(paths.group("garbage"), b"no JSON")
     broker.start()
-
-    async def go_on(member: Speaker) -> None:
+    async with speakers(broker.bootstrap, "g", 1) as (member,):
         member.member_id, member.generation = before.member_id, before.generation
         deadline = time.monotonic() + SOON_S
         while (told := await member.heartbeat()) == 16:
@@ -539,6 +490,4 @@ def test_groups_are_there_after_the_broker_was_killed(make_broker: Callable[...,
         assert (await member.sync()).assignment == assignment(name, 0)
         assert await member.committed(one) == [(8, "kept")]
         assert await member.commit({one: 9}) == [0]
-
-    with_speakers(broker.bootstrap, "g", 1, go_on)
     broker.wait_for_log("'garbage'", "server.groups")

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from klog.coordination import paths
-from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import InvalidTopic
 from klog.names import CLOSED_TOPICS
 from klog.protocol.apis import ApiKey
@@ -18,6 +17,7 @@ from tests.broker_fixture import ROOT, RunningBroker
 from tests.cli.runner import klog
 from tests.processes import KLOG
 from tests.server.asking import ask, create, error
+from tests.zookeeper_fixture import session_of
 
 
 def test_no_client_deletes_what_internal_topics_have(broker: RunningBroker) -> None:
@@ -33,8 +33,7 @@ def test_a_damaged_topic_holds_up_no_deleted_one(make_broker: Callable[..., Runn
     create(broker.bootstrap, topic)
     assert klog("topic", "delete", topic, "--yes", *at).code == 0
     damaged = paths.topic("damaged")
-    with ZooKeeper(broker.zookeeper) as session:
-        session.start()
+    with session_of(broker.zookeeper) as session:
         session.create(damaged, b"no JSON")
     ran = klog("topic", "list", "--deleted", *at, "-o", "json")
     assert [row["topic"] for row in ran.rows] == [topic]

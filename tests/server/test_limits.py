@@ -22,7 +22,17 @@ from klog.protocol.apis import ApiKey
 from klog.record.records import encode_batch
 from tests.broker_fixture import RunningBroker
 from tests.rows import each
-from tests.server.asking import ask, create, error, offsets, produce, produce_request, until, values
+from tests.server.asking import (
+    create,
+    error,
+    offsets,
+    offsets_request,
+    produce,
+    produce_request,
+    until,
+    values,
+    with_channel,
+)
 from tests.server.wire import (
     RawConnection,
     bystander,
@@ -69,11 +79,8 @@ def connections(broker: RunningBroker, count: int, *, hello: bool = False) -> It
 def besieged(zookeeper: ZooKeeperServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
     """A broker with the usual limits, whose memory and descriptors are looked at."""
     chroot = f"{zookeeper.address}/besieged-{secrets.token_hex(4)}"
-    broker = RunningBroker(tmp_path_factory.mktemp("besieged"), chroot)
-    try:
-        yield broker.start()
-    finally:
-        broker.end()
+    with RunningBroker(tmp_path_factory.mktemp("besieged"), chroot).running() as broker:
+        yield broker
 
 
 def test_a_client_that_asks_and_does_not_read(besieged: RunningBroker, topic: str) -> None:
@@ -178,16 +185,9 @@ def test_more_partitions_in_one_request_than_descriptors(make_broker: MakeBroker
     batch = bytes(encode_batch(values(1, 5000)))
     acknowledged = dict.fromkeys(range(partitions), 0)
     refused = 0
+    to_all = produce_request(topic, dict.fromkeys(acknowledged, batch))
     for _ in range(3):
-        data = [{"index": number, "records": batch} for number in acknowledged]
-        answer = ask(
-            broker.bootstrap,
-            ApiKey.PRODUCE,
-            8,
-            acks=-1,
-            timeout=10_000,
-            topic_data=[{"name": topic, "partition_data": data}],
-        )
+        answer = with_channel(broker.bootstrap, lambda channel: channel.request(to_all))
         for one in answer.responses[0].partition_responses:
             assert error(one) in (0, STORAGE), one
             acknowledged[one.index] += error(one) == 0
@@ -199,15 +199,8 @@ def test_more_partitions_in_one_request_than_descriptors(make_broker: MakeBroker
     broker.kill()
     broker.wrapper = []
     broker.start()
-    asked = [{"partition_index": number, "current_leader_epoch": -1, "timestamp": -1} for number in range(partitions)]
-    answer = ask(
-        broker.bootstrap,
-        ApiKey.LIST_OFFSETS,
-        5,
-        replica_id=-1,
-        isolation_level=0,
-        topics=[{"name": topic, "partitions": asked}],
-    )
+    asked = offsets_request(topic, -1, *range(partitions))
+    answer = with_channel(broker.bootstrap, lambda channel: channel.request(asked))
     ends = {one.partition_index: one.offset for one in answer.topics[0].partitions}
     assert all(ends[number] > 0 for number, count in acknowledged.items() if count), "acknowledged and gone"
     print("refused", refused)

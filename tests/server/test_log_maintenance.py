@@ -38,27 +38,23 @@ class Replicas:
         raise AssertionError("nothing is damaged")
 
 
-def test_high_watermarks_are_kept_while_a_log_is_made() -> None:
+async def test_high_watermarks_are_kept_while_a_log_is_made() -> None:
     """Logs are made in threads: a round was lost for it, with a traceback in the broker's log."""
-
-    async def work() -> None:
-        executors = Executors()
-        log_dirs = LogDirs(FaultyFileSystem(), ("/data",))
-        log_dirs.load(lambda name: LogConfig())
-        (log_dir,) = log_dirs.dirs
-        log_in(log_dir)
-        other = TopicPartition("other", 0)
-        runtime = Runtime(
-            BrokerConfig.parse({}),
-            Identity(1),
-            executors,
-            ZooKeeper("127.0.0.1:1"),
-            asyncio.get_running_loop(),
-        )
-        maintenance = LogMaintenance(runtime, ClusterImage(), log_dirs, Deletions(executors), Replicas(log_dirs, other))
-        await maintenance._keep_high_watermarks_in(log_dir)
-        assert log_dir.checkpoints.high_watermarks() == {NAME: 7}
-        assert other in log_dir.logs
-        executors.close()
-
-    asyncio.run(work())
+    executors = Executors()
+    log_dirs = LogDirs(FaultyFileSystem(), ("/data",))
+    log_dirs.load(lambda name: LogConfig())
+    (log_dir,) = log_dirs.dirs
+    log_in(log_dir)
+    other = TopicPartition("other", 0)
+    runtime = Runtime(
+        BrokerConfig.parse({}),
+        Identity(1),
+        executors,
+        ZooKeeper("127.0.0.1:1"),
+        asyncio.get_running_loop(),
+    )
+    maintenance = LogMaintenance(runtime, ClusterImage(), log_dirs, Deletions(executors), Replicas(log_dirs, other))
+    await maintenance._keep_high_watermarks_in(log_dir)
+    assert log_dir.checkpoints.high_watermarks() == {NAME: 7}
+    assert other in log_dir.logs
+    executors.close()

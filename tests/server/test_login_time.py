@@ -71,33 +71,27 @@ async def ends(sock: socket.socket, ask_every_s: float | None = None) -> bool:
 
 
 @each("ask_every_s", [None, 0.02], ids=["silent", "lively"])
-def test_a_client_that_does_not_log_in_has_little_time(
+async def test_a_client_that_does_not_log_in_has_little_time(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, ask_every_s: float | None
 ) -> None:
     monkeypatch.setattr(server_module, "SWEEP_EVERY_S", 0.02)
     monkeypatch.setattr(authentication, "AUTHENTICATED_WITHIN_S", 0.3)
     caplog.set_level(logging.INFO, logger="klog.net.connection")
 
-    async def play() -> None:
-        async with gated() as port:
-            with socket.create_connection(("127.0.0.1", port)) as sock:
-                assert await ends(sock, ask_every_s)
-
-    asyncio.run(play())
+    async with gated() as port:
+        with socket.create_connection(("127.0.0.1", port)) as sock:
+            assert await ends(sock, ask_every_s)
     assert [record.name for record in caplog.records] == ["klog.net.connection"]
 
 
-def test_a_client_that_does_not_log_in_may_send_little(caplog: pytest.LogCaptureFixture) -> None:
-    async def play() -> None:
-        async with gated() as port:
-            loop = asyncio.get_running_loop()
-            with socket.create_connection(("127.0.0.1", port)) as sock:
-                sock.setblocking(False)
-                whole = head(API_VERSIONS, 0)
-                await loop.sock_sendall(sock, framed(whole + bytes(FIRST_MAX - len(whole))))
-                assert await loop.sock_recv(sock, 1000) == framed(b"answered")
-                await loop.sock_sendall(sock, struct.pack(">i", FIRST_MAX + 1))
-                assert await ends(sock)
-
-    asyncio.run(play())
+async def test_a_client_that_does_not_log_in_may_send_little(caplog: pytest.LogCaptureFixture) -> None:
+    async with gated() as port:
+        loop = asyncio.get_running_loop()
+        with socket.create_connection(("127.0.0.1", port)) as sock:
+            sock.setblocking(False)
+            whole = head(API_VERSIONS, 0)
+            await loop.sock_sendall(sock, framed(whole + bytes(FIRST_MAX - len(whole))))
+            assert await loop.sock_recv(sock, 1000) == framed(b"answered")
+            await loop.sock_sendall(sock, struct.pack(">i", FIRST_MAX + 1))
+            assert await ends(sock)
     assert str(FIRST_MAX) in caplog.text

@@ -131,7 +131,7 @@ def long_request(topics: int) -> list[dict[str, Any]]:
     ids=["topics", "partitions", "replicas", "few"],
 )
 @each("is_awaited", [False, True], ids=["at once", "later"])
-def test_the_loop_goes_on_while_a_long_answer_is_encoded(
+async def test_the_loop_goes_on_while_a_long_answer_is_encoded(
     monkeypatch: pytest.MonkeyPatch, topics: int, partitions: int, aside: bool, is_awaited: bool
 ) -> None:
     values = answer(topics, partitions)
@@ -141,63 +141,54 @@ def test_the_loop_goes_on_while_a_long_answer_is_encoded(
     async def later() -> dict[str, Any]:
         return values
 
-    async def run() -> None:
-        stage = Stage(lambda request: later() if is_awaited else values)
-        monkeypatch.setattr(dispatch.codec, "encode_response", stage.slowed(codec.encode_response))
-        stage.ask(None)
-        async with asyncio.timeout(WITHIN_S):
-            if aside:
-                await stage.begun.wait()  # the loop runs, and the answer is not there yet
-                assert not stage.sent.done()
-                stage.may_end.set()
-            frame = await stage.sent
-            assert stage.begun.is_set() == aside
-        read = codec.decode_response(frame[4:], ApiKey.METADATA, 7)[1]
-        assert len(read.topics) == topics
-        stage.executors.close()
-
-    asyncio.run(run())
+    stage = Stage(lambda request: later() if is_awaited else values)
+    monkeypatch.setattr(dispatch.codec, "encode_response", stage.slowed(codec.encode_response))
+    stage.ask(None)
+    async with asyncio.timeout(WITHIN_S):
+        if aside:
+            await stage.begun.wait()  # the loop runs, and the answer is not there yet
+            assert not stage.sent.done()
+            stage.may_end.set()
+        frame = await stage.sent
+        assert stage.begun.is_set() == aside
+    read = codec.decode_response(frame[4:], ApiKey.METADATA, 7)[1]
+    assert len(read.topics) == topics
+    stage.executors.close()
 
 
 @each(("topics", "is_broker", "aside"), [(5_000, False, True), (5_000, True, False), (3, False, False)])
-def test_the_loop_goes_on_while_a_long_request_is_decoded(
+async def test_the_loop_goes_on_while_a_long_request_is_decoded(
     monkeypatch: pytest.MonkeyPatch, topics: int, is_broker: bool, aside: bool
 ) -> None:
     """Brokers' own requests are decoded at once: none of them waits for a thread that strangers keep busy."""
 
-    async def run() -> None:
-        def handle(request: Any) -> dict[str, Any]:
-            stage.steps.append(f"handled {len(request.entity.topics)}")
-            return answer(1, 1)
+    def handle(request: Any) -> dict[str, Any]:
+        stage.steps.append(f"handled {len(request.entity.topics)}")
+        return answer(1, 1)
 
-        stage = Stage(handle, is_broker=is_broker)
-        monkeypatch.setattr(dispatch.codec, "decode_body", stage.slowed(codec.decode_body))
-        frame = stage.ask(long_request(topics))
-        async with asyncio.timeout(WITHIN_S):
-            if aside:
-                frame[:] = bytes(len(frame))  # the buffer is the next request's now
-                await stage.begun.wait()
-                assert stage.steps == ["paused"] and not stage.sent.done()
-                stage.may_end.set()
-            await stage.sent
-        assert stage.begun.is_set() == aside
-        steps = ["paused", f"handled {topics}", "answered", "resumed"]
-        assert stage.steps == (steps if aside else [f"handled {topics}", "answered"])
-        stage.executors.close()
-
-    asyncio.run(run())
+    stage = Stage(handle, is_broker=is_broker)
+    monkeypatch.setattr(dispatch.codec, "decode_body", stage.slowed(codec.decode_body))
+    frame = stage.ask(long_request(topics))
+    async with asyncio.timeout(WITHIN_S):
+        if aside:
+            frame[:] = bytes(len(frame))  # the buffer is the next request's now
+            await stage.begun.wait()
+            assert stage.steps == ["paused"] and not stage.sent.done()
+            stage.may_end.set()
+        await stage.sent
+    assert stage.begun.is_set() == aside
+    steps = ["paused", f"handled {topics}", "answered", "resumed"]
+    assert stage.steps == (steps if aside else [f"handled {topics}", "answered"])
+    stage.executors.close()
 
 
-def test_after_a_long_request_that_is_malformed_no_other_is_read() -> None:
-    async def run() -> None:
-        stage = Stage(lambda request: answer(1, 1))
-        stage.ask(long_request(5_000), missing_bytes=1)
-        async with asyncio.timeout(WITHIN_S):
-            await stage.closed.wait()
-        assert stage.steps == ["paused", "closed"] and not stage.sent.done()
-        stage.executors.close()
-
-    asyncio.run(run())
+async def test_after_a_long_request_that_is_malformed_no_other_is_read() -> None:
+    stage = Stage(lambda request: answer(1, 1))
+    stage.ask(long_request(5_000), missing_bytes=1)
+    async with asyncio.timeout(WITHIN_S):
+        await stage.closed.wait()
+    assert stage.steps == ["paused", "closed"] and not stage.sent.done()
+    stage.executors.close()
 
 
 class Forwarding:
@@ -215,26 +206,22 @@ class Forwarding:
 
 
 @each(("topics", "is_forwarded"), [(3, True), (5_000, True), (FORWARDED_ELEMENTS_MAX + 1, False)])
-def test_the_loop_goes_on_while_a_request_is_forwarded(
+async def test_the_loop_goes_on_while_a_request_is_forwarded(
     monkeypatch: pytest.MonkeyPatch, topics: int, is_forwarded: bool
 ) -> None:
     """A very long one is not: it would be encoded and decoded once more, on the loops of two brokers."""
-
-    async def run() -> None:
-        forwarding = Forwarding()
-        stage = Stage(lambda request: answer(2, 1), forwarding=forwarding)
-        monkeypatch.setattr(dispatch.codec, "encode_response", stage.slowed(codec.encode_response))
-        stage.ask(long_request(topics))
-        async with asyncio.timeout(WITHIN_S):
-            if is_forwarded:
-                await stage.begun.wait()
-                stage.may_end.set()
-            frame = await stage.sent
-        read = codec.decode_response(frame[4:], ApiKey.METADATA, 7)[1]
-        assert (forwarding.asked, len(read.topics)) == ((1, 3_000) if is_forwarded else (0, 2))
-        stage.executors.close()
-
-    asyncio.run(run())
+    forwarding = Forwarding()
+    stage = Stage(lambda request: answer(2, 1), forwarding=forwarding)
+    monkeypatch.setattr(dispatch.codec, "encode_response", stage.slowed(codec.encode_response))
+    stage.ask(long_request(topics))
+    async with asyncio.timeout(WITHIN_S):
+        if is_forwarded:
+            await stage.begun.wait()
+            stage.may_end.set()
+        frame = await stage.sent
+    read = codec.decode_response(frame[4:], ApiKey.METADATA, 7)[1]
+    assert (forwarding.asked, len(read.topics)) == ((1, 3_000) if is_forwarded else (0, 2))
+    stage.executors.close()
 
 
 @each(
@@ -247,111 +234,98 @@ def test_the_loop_goes_on_while_a_request_is_forwarded(
         (300, True, False, False),
     ],
 )
-def test_while_a_request_waits_no_other_of_its_connection_is_read(
+async def test_while_a_request_waits_no_other_of_its_connection_is_read(
     topics: int, is_broker: bool, waits: bool, is_paused: bool
 ) -> None:
     """Else one connection could have 500 of them in hand."""
+    may_answer = asyncio.Event()
 
-    async def run() -> None:
-        may_answer = asyncio.Event()
+    async def later() -> dict[str, Any]:
+        await may_answer.wait()
+        return answer(1, 1)
 
-        async def later() -> dict[str, Any]:
-            await may_answer.wait()
-            return answer(1, 1)
-
-        stage = Stage(lambda request: later(), is_broker=is_broker, waits=waits)
-        stage.ask(long_request(topics))
-        assert stage.steps == (["paused"] if is_paused else [])
-        may_answer.set()
-        async with asyncio.timeout(WITHIN_S):
-            await stage.open_requests.drain(WITHIN_S)
-        assert stage.steps == (["paused", "answered", "resumed"] if is_paused else ["answered"])
-        stage.executors.close()
-
-    asyncio.run(run())
+    stage = Stage(lambda request: later(), is_broker=is_broker, waits=waits)
+    stage.ask(long_request(topics))
+    assert stage.steps == (["paused"] if is_paused else [])
+    may_answer.set()
+    async with asyncio.timeout(WITHIN_S):
+        await stage.open_requests.drain(WITHIN_S)
+    assert stage.steps == (["paused", "answered", "resumed"] if is_paused else ["answered"])
+    stage.executors.close()
 
 
-def test_long_work_ends_with_its_connection() -> None:
-    async def run() -> None:
-        async def endless(request: Any) -> dict[str, Any]:
-            share = request.share()
-            while True:
-                await share.yield_if_due()
-                await asyncio.sleep(0)
+async def test_long_work_ends_with_its_connection() -> None:
+    async def endless(request: Any) -> dict[str, Any]:
+        share = request.share()
+        while True:
+            await share.yield_if_due()
+            await asyncio.sleep(0)
 
-        stage = Stage(endless)
-        stage.ask(None)
-        await asyncio.sleep(0)
-        stage.connection.closed = True
-        async with asyncio.timeout(WITHIN_S):
-            await stage.open_requests.drain(WITHIN_S)
-        assert stage.steps == ["paused"]
-        stage.executors.close()
-
-    asyncio.run(run())
+    stage = Stage(endless)
+    stage.ask(None)
+    await asyncio.sleep(0)
+    stage.connection.closed = True
+    async with asyncio.timeout(WITHIN_S):
+        await stage.open_requests.drain(WITHIN_S)
+    assert stage.steps == ["paused"]
+    stage.executors.close()
 
 
-def test_so_many_long_requests_are_in_hand() -> None:
+async def test_so_many_long_requests_are_in_hand() -> None:
     def peer(address: str) -> Any:
         return SimpleNamespace(address=address, at_end=set(), closed=False)
 
-    async def run() -> None:
-        requests, may_end, begun = LongRequests(), asyncio.Event(), list[str]()
+    requests, may_end, begun = LongRequests(), asyncio.Event(), list[str]()
 
-        async def one(connection: Any) -> None:
-            async with requests.in_hand(connection):
-                begun.append(connection.address)
-                await may_end.wait()
-
-        async def ask(*connections: Any) -> list[asyncio.Task[None]]:
-            tasks = [asyncio.create_task(one(connection)) for connection in connections]
-            for _ in range(5):
-                await asyncio.sleep(0)
-            return tasks
-
-        busy = [peer("192.0.2.1") for _ in range(OF_ADDRESS_MAX + 2)]
-        tasks = await ask(*busy)
-        assert begun == ["192.0.2.1"] * OF_ADDRESS_MAX
-        tasks += await ask(peer("192.0.2.2"))
-        assert begun[OF_ADDRESS_MAX:] == ["192.0.2.2"]
-        tasks += await ask(*(peer(f"198.51.100.{number}") for number in range(IN_HAND_MAX)))
-        assert len(begun) == IN_HAND_MAX
-        for end in busy[-1].at_end:  # the connection of one that waits ends
-            end()
-        may_end.set()
-        async with asyncio.timeout(WITHIN_S):
-            outcomes = await asyncio.gather(*tasks, return_exceptions=True)
-        assert [isinstance(one, asyncio.CancelledError) for one in outcomes].count(True) == 1
-        assert len(begun) == len(tasks) - 1 and not any(one.at_end for one in busy[:-1])
-
-    asyncio.run(run())
-
-
-def test_so_many_requests_of_an_address_are_in_hand_and_none_of_who_has_gone() -> None:
-    async def run() -> None:
-        begun, may_end = list[int](), asyncio.Event()
-
-        async def act(request: Any) -> dict[str, Any]:
-            begun.append(1)
+    async def one(connection: Any) -> None:
+        async with requests.in_hand(connection):
+            begun.append(connection.address)
             await may_end.wait()
-            return answer(1, 1)
 
-        stage = Stage(act)
-        for _ in range(OF_ADDRESS + 5):
-            stage.ask(None)
-        assert stage.steps == ["paused"] * (OF_ADDRESS + 5)
-        await _some_turns()
-        assert len(begun) == OF_ADDRESS
-        stage.connection.closed = True
-        stage._reply.send = lambda _: None
-        may_end.set()
-        async with asyncio.timeout(WITHIN_S):
-            await stage.open_requests.drain(WITHIN_S)
-        await _some_turns()
-        assert len(begun) == OF_ADDRESS
-        stage.executors.close()
+    async def ask(*connections: Any) -> list[asyncio.Task[None]]:
+        tasks = [asyncio.create_task(one(connection)) for connection in connections]
+        for _ in range(5):
+            await asyncio.sleep(0)
+        return tasks
 
-    asyncio.run(run())
+    busy = [peer("192.0.2.1") for _ in range(OF_ADDRESS_MAX + 2)]
+    tasks = await ask(*busy)
+    assert begun == ["192.0.2.1"] * OF_ADDRESS_MAX
+    tasks += await ask(peer("192.0.2.2"))
+    assert begun[OF_ADDRESS_MAX:] == ["192.0.2.2"]
+    tasks += await ask(*(peer(f"198.51.100.{number}") for number in range(IN_HAND_MAX)))
+    assert len(begun) == IN_HAND_MAX
+    for end in busy[-1].at_end:  # the connection of one that waits ends
+        end()
+    may_end.set()
+    async with asyncio.timeout(WITHIN_S):
+        outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+    assert [isinstance(one, asyncio.CancelledError) for one in outcomes].count(True) == 1
+    assert len(begun) == len(tasks) - 1 and not any(one.at_end for one in busy[:-1])
+
+
+async def test_so_many_requests_of_an_address_are_in_hand_and_none_of_who_has_gone() -> None:
+    begun, may_end = list[int](), asyncio.Event()
+
+    async def act(request: Any) -> dict[str, Any]:
+        begun.append(1)
+        await may_end.wait()
+        return answer(1, 1)
+
+    stage = Stage(act)
+    for _ in range(OF_ADDRESS + 5):
+        stage.ask(None)
+    assert stage.steps == ["paused"] * (OF_ADDRESS + 5)
+    await _some_turns()
+    assert len(begun) == OF_ADDRESS
+    stage.connection.closed = True
+    stage._reply.send = lambda _: None
+    may_end.set()
+    async with asyncio.timeout(WITHIN_S):
+        await stage.open_requests.drain(WITHIN_S)
+    await _some_turns()
+    assert len(begun) == OF_ADDRESS
+    stage.executors.close()
 
 
 class Counted(MeteredReply):
@@ -379,66 +353,60 @@ class Counted(MeteredReply):
         self._inner.send(*parts)
 
 
-def test_a_request_that_waits_for_a_place_is_counted_when_it_begins() -> None:
-    async def run() -> None:
-        may_end, acts = asyncio.Event(), list[str]()
+async def test_a_request_that_waits_for_a_place_is_counted_when_it_begins() -> None:
+    may_end, acts = asyncio.Event(), list[str]()
 
-        async def later(request: Any) -> dict[str, Any]:
-            await may_end.wait()
-            return answer(1, 1)
+    async def later(request: Any) -> dict[str, Any]:
+        await may_end.wait()
+        return answer(1, 1)
 
-        stage = Stage(later)
-        stage._reply.send = lambda _: None
-        stage._dispatcher.metering = SimpleNamespace(  # type: ignore[assignment]
-            begin=lambda head, size, reply, connection: Counted(reply, acts)
-        )
-        for _ in range(OF_ADDRESS + 1):
-            stage.ask(None)
-        assert acts == []
-        may_end.set()
-        async with asyncio.timeout(WITHIN_S):
-            await stage.open_requests.drain(WITHIN_S)
-        await _some_turns()
-        assert acts == ["begun", "counted"]
-        stage.executors.close()
-
-    asyncio.run(run())
+    stage = Stage(later)
+    stage._reply.send = lambda _: None
+    stage._dispatcher.metering = SimpleNamespace(  # type: ignore[assignment]
+        begin=lambda head, size, reply, connection: Counted(reply, acts)
+    )
+    for _ in range(OF_ADDRESS + 1):
+        stage.ask(None)
+    assert acts == []
+    may_end.set()
+    async with asyncio.timeout(WITHIN_S):
+        await stage.open_requests.drain(WITHIN_S)
+    await _some_turns()
+    assert acts == ["begun", "counted"]
+    stage.executors.close()
 
 
-def test_a_long_answer_that_must_wait_is_not_kept_but_made_again() -> None:
-    async def run() -> None:
-        made = 0
+async def test_a_long_answer_that_must_wait_is_not_kept_but_made_again() -> None:
+    made = 0
 
-        def handle(request: Any) -> dict[str, Any]:
-            nonlocal made
-            made += 1
-            return answer(LOOP_ELEMENTS_MAX + 1, 0)
+    def handle(request: Any) -> dict[str, Any]:
+        nonlocal made
+        made += 1
+        return answer(LOOP_ELEMENTS_MAX + 1, 0)
 
-        stage = Stage(handle)
-        may_take, all_sent = asyncio.Event(), asyncio.Event()
+    stage = Stage(handle)
+    may_take, all_sent = asyncio.Event(), asyncio.Event()
 
-        def send(_: bytes) -> None:
-            stage.steps.append("answered")
-            if stage.steps.count("answered") == OF_ADDRESS_MAX:
-                all_sent.set()
+    def send(_: bytes) -> None:
+        stage.steps.append("answered")
+        if stage.steps.count("answered") == OF_ADDRESS_MAX:
+            all_sent.set()
 
-        stage.connection.taken = may_take.wait
-        stage._reply.send = send
-        for _ in range(OF_ADDRESS_MAX):
-            stage.ask(None)
-        async with asyncio.timeout(WITHIN_S):
-            await all_sent.wait()
-        assert made == OF_ADDRESS_MAX
-        stage.ask(None)  # nobody has taken the others yet
-        await _some_turns()
-        assert (made, stage.steps.count("answered")) == (OF_ADDRESS_MAX + 1, OF_ADDRESS_MAX)
-        may_take.set()
-        async with asyncio.timeout(WITHIN_S):
-            await stage.open_requests.drain(WITHIN_S)
-        assert (made, stage.steps.count("answered")) == (OF_ADDRESS_MAX + 2, OF_ADDRESS_MAX + 1)
-        stage.executors.close()
-
-    asyncio.run(run())
+    stage.connection.taken = may_take.wait
+    stage._reply.send = send
+    for _ in range(OF_ADDRESS_MAX):
+        stage.ask(None)
+    async with asyncio.timeout(WITHIN_S):
+        await all_sent.wait()
+    assert made == OF_ADDRESS_MAX
+    stage.ask(None)  # nobody has taken the others yet
+    await _some_turns()
+    assert (made, stage.steps.count("answered")) == (OF_ADDRESS_MAX + 1, OF_ADDRESS_MAX)
+    may_take.set()
+    async with asyncio.timeout(WITHIN_S):
+        await stage.open_requests.drain(WITHIN_S)
+    assert (made, stage.steps.count("answered")) == (OF_ADDRESS_MAX + 2, OF_ADDRESS_MAX + 1)
+    stage.executors.close()
 
 
 async def _some_turns() -> None:

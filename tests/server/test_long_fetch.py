@@ -110,19 +110,15 @@ def test_one_that_does_not_parse_ends_its_connection(broker: RunningBroker, fill
 
 
 @each("is_closed", [False, True], ids=["it ends meanwhile", "it has ended"])
-def test_a_fetch_of_a_replica_waits_no_longer_than_its_connection_lives(is_closed: bool) -> None:
+async def test_a_fetch_of_a_replica_waits_no_longer_than_its_connection_lives(is_closed: bool) -> None:
     """Its client may ask it to wait for 24 days."""
-
-    async def run() -> None:
-        connection: Any = SimpleNamespace(at_end=set(), closed=is_closed)
-        waiting = asyncio.create_task(local_replicas._wait(connection, 2**31 / 1000))
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        for act in list(connection.at_end) if not is_closed else ():
-            act()
-        with pytest.raises(ConnectionEnded):
-            await asyncio.wait_for(waiting, 10)
-        assert not connection.at_end
-        await local_replicas._wait(SimpleNamespace(at_end=set(), closed=False), 0.01)  # type: ignore[arg-type]
-
-    asyncio.run(run())
+    connection: Any = SimpleNamespace(at_end=set(), closed=is_closed)
+    waiting = asyncio.create_task(local_replicas._wait(connection, 2**31 / 1000))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    for act in list(connection.at_end) if not is_closed else ():
+        act()
+    with pytest.raises(ConnectionEnded):
+        await asyncio.wait_for(waiting, 10)
+    assert not connection.at_end
+    await local_replicas._wait(SimpleNamespace(at_end=set(), closed=False), 0.01)  # type: ignore[arg-type]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 import pytest
@@ -36,16 +36,11 @@ class Peer:
             act()
 
 
-def play(what: Callable[[LookUps], Awaitable[None]]) -> None:
-    async def run() -> None:
-        executors = Executors()
-        try:
-            async with asyncio.timeout(WITHIN_S):
-                await what(LookUps(executors))
-        finally:
-            executors.close()
-
-    asyncio.run(run())
+@pytest.fixture
+def ups() -> Iterator[LookUps]:
+    executors = Executors()
+    yield LookUps(executors)
+    executors.close()
 
 
 async def ask(ups: LookUps, peer: Peer | None, question: Callable[[LookupBudget], Any]) -> Any:
@@ -53,54 +48,48 @@ async def ask(ups: LookUps, peer: Peer | None, question: Callable[[LookupBudget]
         return await look_up.run(DISK, question)
 
 
-def test_a_connection_has_one_thread_at_most() -> None:
-    async def what(ups: LookUps) -> None:
-        peer, go_on, begun = Peer(), threading.Event(), list[int]()
+async def test_a_connection_has_one_thread_at_most(ups: LookUps) -> None:
+    peer, go_on, begun = Peer(), threading.Event(), list[int]()
 
-        def hold(number: int) -> int:
-            begun.append(number)
-            go_on.wait()
-            return number
+    def hold(number: int) -> int:
+        begun.append(number)
+        go_on.wait()
+        return number
 
-        asking = [asyncio.ensure_future(ask(ups, peer, lambda _, one=number: hold(one))) for number in range(5)]
-        assert await ask(ups, Peer(), lambda _: "served") == "served", "another is served beside it"
-        assert await ask(ups, None, lambda _: "served") == "served"
-        assert begun == [0]
-        go_on.set()
-        assert await asyncio.gather(*asking) == [0, 1, 2, 3, 4]
-        assert not peer.at_end
-
-    play(what)
+    asking = [asyncio.ensure_future(ask(ups, peer, lambda _, one=number: hold(one))) for number in range(5)]
+    assert await ask(ups, Peer(), lambda _: "served") == "served", "another is served beside it"
+    assert await ask(ups, None, lambda _: "served") == "served"
+    assert begun == [0]
+    go_on.set()
+    assert await asyncio.gather(*asking) == [0, 1, 2, 3, 4]
+    assert not peer.at_end
 
 
-def test_look_ups_end_with_their_connection() -> None:
-    async def what(ups: LookUps) -> None:
-        peer, began, ended = Peer(), threading.Event(), threading.Event()
-        never = list[str]()
+async def test_look_ups_end_with_their_connection(ups: LookUps) -> None:
+    peer, began, ended = Peer(), threading.Event(), threading.Event()
+    never = list[str]()
 
-        def walk(budget: LookupBudget) -> None:
-            try:
-                while True:
-                    budget.spend(1)
-                    began.set()
-            finally:
-                ended.set()
+    def walk(budget: LookupBudget) -> None:
+        try:
+            while True:
+                budget.spend(1)
+                began.set()
+        finally:
+            ended.set()
 
-        running = asyncio.ensure_future(ask(ups, peer, walk))
-        waiting = asyncio.ensure_future(ask(ups, peer, lambda _: never.append("begun")))
-        assert await asyncio.to_thread(began.wait, WITHIN_S)
-        peer.close()
-        for one in (running, waiting):
-            with pytest.raises(asyncio.CancelledError):
-                await one
-        assert await asyncio.to_thread(ended.wait, WITHIN_S), "the thread goes on for nobody"
-        assert never == []
-        assert await ask(ups, Peer(), lambda _: "served") == "served"
-
-    play(what)
+    running = asyncio.ensure_future(ask(ups, peer, walk))
+    waiting = asyncio.ensure_future(ask(ups, peer, lambda _: never.append("begun")))
+    assert await asyncio.to_thread(began.wait, WITHIN_S)
+    peer.close()
+    for one in (running, waiting):
+        with pytest.raises(asyncio.CancelledError):
+            await one
+    assert await asyncio.to_thread(ended.wait, WITHIN_S), "the thread goes on for nobody"
+    assert never == []
+    assert await ask(ups, Peer(), lambda _: "served") == "served"
 
 
-def test_what_takes_longer_than_its_share_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_takes_longer_than_its_share_is_refused(ups: LookUps, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(look_ups, "LOOK_UP_S", 0.01)
     monkeypatch.setattr(look_ups, "LOOK_UP_BYTES_MAX", 1 << 20)
 
@@ -112,12 +101,9 @@ def test_what_takes_longer_than_its_share_is_refused(monkeypatch: pytest.MonkeyP
         for _ in range(1 << 20):
             budget.spend(1 << 20)
 
-    async def what(ups: LookUps) -> None:
-        for question in (for_ever, through_a_terabyte):
-            with pytest.raises(RequestTimedOut):
-                await ask(ups, Peer(), question)
-        monkeypatch.setattr(look_ups, "REQUEST_S", -1)
+    for question in (for_ever, through_a_terabyte):
         with pytest.raises(RequestTimedOut):
-            await ask(ups, Peer(), lambda _: None)
-
-    play(what)
+            await ask(ups, Peer(), question)
+    monkeypatch.setattr(look_ups, "REQUEST_S", -1)
+    with pytest.raises(RequestTimedOut):
+        await ask(ups, Peer(), lambda _: None)

@@ -8,10 +8,10 @@ from collections.abc import Callable
 
 from klog.coordination import brokers, topics
 from klog.coordination.embedded import ZooKeeperServer
-from klog.coordination.zookeeper import ZooKeeper
 from klog.protocol.apis import ApiKey
 from tests.broker_fixture import RunningBroker
 from tests.server.asking import ask, create, error, until
+from tests.zookeeper_fixture import session_of
 from tests.zookeeper_proxy import MULTI, ZooKeeperProxy
 
 SESSION_MS = 4000
@@ -42,8 +42,7 @@ def test_what_was_written_unknown_to_the_controller_is_gone_on_with(
         over.set()
         proxy.lose_answer_of(frozenset())
         until(lambda: not led(broker.bootstrap), KNOWN_WITHIN_S)  # the broker tells nobody when it has read everything
-        with ZooKeeper(f"{zookeeper.address}{chroot}") as session:
-            session.start()
+        with session_of(f"{zookeeper.address}{chroot}") as session:
             assert topics.find_deleted(session, "clicks") is not None, "and it has not undone it"
         assert registration(zookeeper, chroot) == before
     finally:
@@ -51,8 +50,7 @@ def test_what_was_written_unknown_to_the_controller_is_gone_on_with(
 
 
 def registration(zookeeper: ZooKeeperServer, chroot: str) -> brokers.Registration | None:
-    with ZooKeeper(f"{zookeeper.address}{chroot}") as session:
-        session.start()
+    with session_of(f"{zookeeper.address}{chroot}") as session:
         return brokers.find(session, 1)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 import uuid
 from dataclasses import asdict
@@ -151,23 +150,20 @@ def test_bytes_that_are_kept_are_dropped_with_whatever_they_say() -> None:
     check()
 
 
-def test_so_many_at_a_time_are_sent_everything(monkeypatch: Any) -> None:
-    async def work() -> None:
-        monkeypatch.setattr(metadata_updates, "UNDER_WAY_MAX", 2)
-        updates = MetadataUpdates(context_of("a"), 1, 5)
-        await updates.encode()
-        turns = [updates.turn() for _ in range(4)]
-        assert [one.done() for one in turns] == [True, True, False, False]
-        updates.give_back(turns[2])  # its connection has ended while it waited
-        updates.give_back(turns[0])
-        assert turns[3].done() and not turns[2].done()
-        monkeypatch.setattr(metadata_updates, "UNDER_WAY_BYTES_MAX", 1)
-        for one in (turns[1], turns[3]):
-            updates.give_back(one)
-        first, second = updates.turn(), updates.turn()
-        assert first.done() and not second.done(), "one is always under way, whatever its size"
-
-    asyncio.run(work())
+async def test_so_many_at_a_time_are_sent_everything(monkeypatch: Any) -> None:
+    monkeypatch.setattr(metadata_updates, "UNDER_WAY_MAX", 2)
+    updates = MetadataUpdates(context_of("a"), 1, 5)
+    await updates.encode()
+    turns = [updates.turn() for _ in range(4)]
+    assert [one.done() for one in turns] == [True, True, False, False]
+    updates.give_back(turns[2])  # its connection has ended while it waited
+    updates.give_back(turns[0])
+    assert turns[3].done() and not turns[2].done()
+    monkeypatch.setattr(metadata_updates, "UNDER_WAY_BYTES_MAX", 1)
+    for one in (turns[1], turns[3]):
+        updates.give_back(one)
+    first, second = updates.turn(), updates.turn()
+    assert first.done() and not second.done(), "one is always under way, whatever its size"
 
 
 @given(

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from klog.coordination.embedded import ZooKeeperServer
 from klog.metrics import RECENT_MAX, SAMPLE_ONE_IN, RequestMeter, Timing, Traffic, times_of
 from klog.names import TopicPartition
 from klog.protocol import codec
@@ -23,7 +24,7 @@ from klog.protocol.apis import ApiKey
 from klog.server.purgatory import FETCHES_OF_CONNECTION_MAX
 from tests.broker_fixture import RunningBroker
 from tests.server.asking import ask, create, error, offsets, produce, until, values, with_channel
-from tests.server.group_speaker import Speaker, assignment, subscription, with_speakers
+from tests.server.group_speaker import assignment, speakers, subscription
 from tests.server.wire import RawConnection, fetch_request, framed, head
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -59,14 +60,13 @@ def value(found: Scrape, name: str, **labels: str) -> float:
 
 
 @pytest.fixture(scope="module")
-def measured(zookeeper: object, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RunningBroker, int]]:
+def measured(
+    zookeeper: ZooKeeperServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[RunningBroker, int]]:
     """A broker with a metrics port, shared by the tests of this file."""
     folder, port = tmp_path_factory.mktemp("measured"), free_port()
-    running = RunningBroker(folder, f"{zookeeper.address}/metrics-{port}", metrics__port=str(port))  # type: ignore[attr-defined]
-    try:
-        yield running.start(), port
-    finally:
-        running.end()
+    with RunningBroker(folder, f"{zookeeper.address}/metrics-{port}", metrics__port=str(port)).running() as running:
+        yield running, port
 
 
 def test_messages_and_bytes_are_counted_by_topic_and_in_all(measured: tuple[RunningBroker, int], topic: str) -> None:
@@ -218,9 +218,9 @@ def test_a_partition_that_is_named_often_is_fetched_once(measured: tuple[Running
         assert len(connection.answer()) < 1_000
 
 
-def test_groups_their_members_and_what_they_commit(measured: tuple[RunningBroker, int], topic: str) -> None:
+async def test_groups_their_members_and_what_they_commit(measured: tuple[RunningBroker, int], topic: str) -> None:
     broker, port = measured
-    create(broker.bootstrap, topic, 3)
+    await asyncio.to_thread(create, broker.bootstrap, topic, 3)
     group = f"counted-{topic}"
     states, metrics = "kafka_coordinator_group_groupmetadatamanager_numgroups", "kafka_server_groupcoordinatormetrics_"
     names = [
@@ -234,7 +234,7 @@ def test_groups_their_members_and_what_they_commit(measured: tuple[RunningBroker
         found = scrape(port)
         return [value(found, name) - value(before, name) for name in names]
 
-    async def live(member: Speaker) -> None:
+    async with speakers(broker.bootstrap, group, 1) as (member,):
         await member.join(subscription(topic))
         assert await asyncio.to_thread(rise) == [1, 0, 1, 0, 0, 1, 0, 0, 0]
         await member.sync({member.member_id: assignment(topic, 0, 1, 2)})
@@ -245,8 +245,6 @@ def test_groups_their_members_and_what_they_commit(measured: tuple[RunningBroker
         assert await asyncio.to_thread(rise) == [1, 0, 0, 1, 0, 1, 1, 1, 3]
         await member.leave()
         assert await asyncio.to_thread(rise) == [1, 0, 0, 0, 1, 0, 1, 1, 3]
-
-    with_speakers(broker.bootstrap, group, 1, live)
     found = scrape(port)
     assert value(found, "klog_group_slots") == 64
     assert 0 < value(found, "klog_group_committimems", quantile="0.5") < 10_000

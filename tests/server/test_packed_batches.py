@@ -35,11 +35,8 @@ TINY = bytes([12, 0, 0, 0, 1, 1, 0])
 def broker(zookeeper: ZooKeeperServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
     """One of these tests alone: whoever lists all topics would look into their millions of records again."""
     chroot = f"{zookeeper.address}/packed-{secrets.token_hex(4)}"
-    made = RunningBroker(tmp_path_factory.mktemp("packed"), chroot)
-    try:
-        yield made.start()
-    finally:
-        made.end()
+    with RunningBroker(tmp_path_factory.mktemp("packed"), chroot).running() as made:
+        yield made
 
 
 def sealed(body: bytes, which: Codec, count: int, max_ms: int) -> bytes:

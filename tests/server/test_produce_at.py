@@ -21,7 +21,7 @@ from klog.protocol import codec
 from klog.protocol.apis import ApiKey
 from klog.record.records import Record, encode_batch
 from tests.broker_fixture import RunningBroker
-from tests.server.asking import ask, create, error, offsets, produce, values, with_channel
+from tests.server.asking import ask, channels, create, error, offsets, produce, values, with_channel
 
 
 def facts(bootstrap: str, topic: str) -> tuple[int, UUID]:
@@ -104,21 +104,14 @@ def test_of_many_at_once_one_is_appended(broker: RunningBroker, topic: str) -> N
     epoch, _ = facts(broker.bootstrap, topic)
 
     async def race() -> list[int]:
-        host, _, port = broker.bootstrap.rpartition(":")
-        channels = [await Channel.connect(host, int(port)) for _ in range(8)]
         end, won = 0, []
-        try:
+        async with channels(broker.bootstrap, 8) as eight:
             for _ in range(10):
                 asked = codec.request(ApiKey.PRODUCE_AT, 0, timeout_ms=10_000, partitions=[one(topic, end, epoch)])
-                answers = [
-                    answer.partitions[0] for answer in await asyncio.gather(*(c.request(asked) for c in channels))
-                ]
+                answers = [answer.partitions[0] for answer in await asyncio.gather(*(c.request(asked) for c in eight))]
                 won.append(sum(error(answer) == 0 for answer in answers))
                 assert all(error(answer) in (0, EndMoved.wire) for answer in answers)
                 end = max(answer.end_offset for answer in answers)
-        finally:
-            for channel in channels:
-                await channel.close()
         return won
 
     assert asyncio.run(race()) == [1] * 10

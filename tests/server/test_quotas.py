@@ -23,8 +23,9 @@ from klog.record.records import encode_batch
 from klog.security.scram import ScramMechanism
 from tests.broker_fixture import RunningBroker
 from tests.cli.runner import klog
-from tests.security.broker_doors import add_user, unique, zookeeper_of
-from tests.server.asking import ask, create, error, offsets, produce, produce_request, until, values
+from tests.security.broker_doors import add_user, unique
+from tests.server.asking import ask, create, error, offsets, produce, produce_request, until, values, with_channel
+from tests.zookeeper_fixture import session_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("quotas")]
 
@@ -36,11 +37,9 @@ THROTTLED = 89
 @pytest.fixture(scope="module")
 def broker(zookeeper: ZooKeeperServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
     """After a silence a client may take at once what its quota allows for one second."""
-    one = RunningBroker(tmp_path_factory.mktemp("quotas"), f"{zookeeper.address}/{unique('quotas')}", **WINDOWS)
-    try:
-        yield one.start()
-    finally:
-        one.end()
+    chroot = f"{zookeeper.address}/{unique('quotas')}"
+    with RunningBroker(tmp_path_factory.mktemp("quotas"), chroot, **WINDOWS).running() as one:
+        yield one
 
 
 def entity(user: str | None = None, client: str | None = None, **default: bool) -> list[dict[str, Any]]:
@@ -89,15 +88,7 @@ def limited(broker: RunningBroker, whose: list[dict[str, Any]], **quotas: float)
 
 
 def as_client(broker: RunningBroker, client_id: str, work: Callable[[Channel], Any]) -> Any:
-    async def run() -> Any:
-        host, _, port = broker.bootstrap.rpartition(":")
-        channel = await Channel.connect(host, int(port), client_id=client_id, timeout_s=60)
-        try:
-            return await work(channel)
-        finally:
-            await channel.close()
-
-    return asyncio.run(run())
+    return with_channel(broker.bootstrap, work, client_id=client_id, timeout_s=60)
 
 
 def throttled_ms(answer: Any) -> float:
@@ -368,7 +359,7 @@ def test_hostile_entities_and_values_change_nothing(broker: RunningBroker) -> No
 def test_what_others_write_into_zookeeper_applies_and_damage_is_said_once(broker: RunningBroker, topic: str) -> None:
     """As Kafka's own tool writes it, with a notice; and a node that is damaged beside it."""
     add_user(broker, "carol", "of carol")
-    with zookeeper_of(broker) as zk:
+    with session_of(broker.zookeeper, create_chroot=True) as zk:
         known = json.loads(zk.get("/config/users/carol").data)
         known["config"]["producer_byte_rate"] = "1000"
         zk.set("/config/users/carol", json.dumps(known).encode())

@@ -11,7 +11,6 @@ from typing import Any
 
 from klog.admin import registries
 from klog.coordination import cluster, paths
-from klog.coordination.zookeeper import ZooKeeper
 from klog.protocol import replica_fetch
 from klog.protocol.apis import ApiKey
 from klog.secret import Secret
@@ -21,6 +20,7 @@ from tests.broker_fixture import RunningBroker
 from tests.server.asking import ask
 from tests.server.test_start import start_refused
 from tests.server.wire import RawConnection
+from tests.zookeeper_fixture import session_of
 
 assert handlers  # imported for the table of what is served
 
@@ -57,8 +57,7 @@ def secret_lines(broker: RunningBroker) -> list[str]:
 
 
 def in_zookeeper(broker: RunningBroker) -> Secret | None:
-    with ZooKeeper(broker.zookeeper) as session:
-        session.start()
+    with session_of(broker.zookeeper) as session:
         return cluster.secret(session)
 
 
@@ -86,8 +85,7 @@ def test_brokers_that_start_together_have_one_secret_and_show_it_nowhere(make_br
     async def shown() -> bytes:
         return (await registries.get_node(session, paths.SECRET)).data
 
-    with ZooKeeper(both[0].zookeeper) as session:
-        session.start()
+    with session_of(both[0].zookeeper) as session:
         assert secret.text.encode() not in asyncio.run(shown())
 
 
@@ -95,14 +93,12 @@ def test_zookeepers_copy_that_is_lost_is_put_back_and_one_that_differs_is_refuse
     broker = make_broker().start()
     secret = in_zookeeper(broker)
     assert secret is not None and broker.stop() == 0
-    with ZooKeeper(broker.zookeeper) as session:
-        session.start()
+    with session_of(broker.zookeeper) as session:
         session.delete(paths.SECRET)
     assert broker.start().stop() == 0
     assert in_zookeeper(broker) == secret
     other = Secret.random()
-    with ZooKeeper(broker.zookeeper) as session:
-        session.start()
+    with session_of(broker.zookeeper) as session:
         session.set(paths.SECRET, json.dumps({"version": 1, "secret": other.text}).encode())
     start_refused(broker, "cluster.secret", "/klog/secret", "remove the line")
     assert not any(one.text in broker.log_text for one in (secret, other))
@@ -119,8 +115,7 @@ def test_every_request_among_brokers_is_refused_to_strangers_on_every_listener(
     broker = make_broker(inter__broker__listener__name="REPLICATION")
     broker.listen = "127.0.0.1:0,REPLICATION://127.0.0.1:0"
     broker.start()
-    with ZooKeeper(broker.zookeeper) as session:
-        session.start()
+    with session_of(broker.zookeeper) as session:
         entry = json.loads(session.get(paths.broker(1)).data)
         cluster_id = cluster.cluster_id(session)
     assert cluster_id is not None

@@ -185,7 +185,7 @@ def test_only_what_the_loop_does_is_counted() -> None:
 
 
 @each("is_cancelled", [True, False])
-def test_work_hears_of_its_end(is_cancelled: bool) -> None:
+async def test_work_hears_of_its_end(is_cancelled: bool) -> None:
     by = throttling(Hand(), request_percentage=50)
     reply, _, _ = begun(by, ApiKey.HEARTBEAT, 4)
     heard: list[str] = []
@@ -198,18 +198,15 @@ def test_work_hears_of_its_end(is_cancelled: bool) -> None:
             heard.append(type(error).__name__)
             raise
 
-    async def run() -> None:
-        coroutine: Coroutine[Any, Any, None] = reply.timed(work())
-        task = asyncio.ensure_future(coroutine)
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        if is_cancelled:
-            task.cancel()
-        await asyncio.wait([task])
-        assert task.cancelled() == is_cancelled
-        assert is_cancelled or isinstance(task.exception(), ValueError)
-
-    asyncio.run(run())
+    coroutine: Coroutine[Any, Any, None] = reply.timed(work())
+    task = asyncio.ensure_future(coroutine)
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    if is_cancelled:
+        task.cancel()
+    await asyncio.wait([task])
+    assert task.cancelled() == is_cancelled
+    assert is_cancelled or isinstance(task.exception(), ValueError)
     assert heard == ["CancelledError" if is_cancelled else "ValueError"]
 
 

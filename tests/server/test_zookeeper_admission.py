@@ -26,7 +26,7 @@ from tests.broker_fixture import RunningBroker
 from tests.cli.runner import klog
 from tests.server.asking import ask, commit, create, error, with_channel
 from tests.server.group_speaker import Speaker, code
-from tests.zookeeper_fixture import klog_home
+from tests.zookeeper_fixture import klog_home, session_of
 
 PARTITIONS = 200
 REFUSED = PolicyViolation.wire
@@ -55,8 +55,7 @@ def broker(small: ZooKeeperServer, tmp_path: Path) -> Iterator[RunningBroker]:
         yield found
     finally:
         found.end()
-        with ZooKeeper(small.address) as session:
-            session.start()
+        with session_of(small.address) as session:
             remove(session, chroot)
 
 
@@ -142,8 +141,7 @@ def test_whatever_clients_have_kept_is_refused_where_zookeeper_is_full(
         schema,
         setting,
     ]
-    with ZooKeeper(broker.zookeeper) as session:
-        session.start()
+    with session_of(broker.zookeeper) as session:
         session.create("/filler", b"")
         while share_of(small) < max(LIMITS.values()):
             session.create(f"/filler/{time.monotonic_ns()}", bytes(500_000))
