@@ -28,6 +28,7 @@ class Peer:
     def __init__(self) -> None:
         self.closed = False
         self.at_end: set[Callable[[], object]] = set()
+        self.states: dict[object, Any] = {}
 
     def close(self) -> None:
         self.closed = True
