@@ -83,7 +83,6 @@ class ThrottlingQuotaExceeded(RequestError):
     """The request may be sent again after the throttle time of the answer (KIP-599)."""
 
     wire = 89
-    code = "THROTTLING_QUOTA_EXCEEDED"
     retriable = True
 
 

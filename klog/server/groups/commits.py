@@ -58,7 +58,6 @@ class InvalidCommitOffsetSize(RequestError):
     """The metadata of one commit is too large."""
 
     wire = 28
-    code = "INVALID_COMMIT_OFFSET_SIZE"
 
 
 class GroupPartition(NamedTuple):

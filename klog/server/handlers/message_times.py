@@ -14,8 +14,8 @@ from typing import Any
 from klog.protocol.apis import ApiKey
 from klog.replication.led_partition import LedPartition
 from klog.server.dispatch import Answer, Request, handles
+from klog.server.leader_queries import answered
 from klog.server.parts import Parts
-from klog.server.replicas.leader_queries import answered
 from klog.storage.log_end import LogEnd
 from klog.storage.lookup_budget import LookupBudget
 
@@ -23,7 +23,7 @@ from klog.storage.lookup_budget import LookupBudget
 @handles(ApiKey.MESSAGE_TIMES, 0, 0)
 async def handle(request: Request, parts: Parts) -> Answer:
     topics = [(topic.name, topic.partitions) for topic in request.entity.topics]
-    found = await answered(parts.partitions, parts.look_ups, request.connection, topics, _times, {"timestamps": []})
+    found = await answered(request, parts, topics, _times, {"timestamps": []})
     return {"topics": [{"name": name, "partitions": rows} for (name, _), rows in zip(topics, found, strict=True)]}
 
 

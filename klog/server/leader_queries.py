@@ -11,11 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from klog.errors import KlogError
-from klog.net.connection import Connection
-from klog.net.turns import Share
 from klog.replication.led_partition import LedPartition
-from klog.server.look_ups import LookUps
-from klog.server.replicas.led_partitions import LedPartitions
+from klog.server.dispatch import Request
+from klog.server.parts import Parts
 from klog.storage.log_end import LogEnd
 from klog.storage.lookup_budget import UNLIMITED, LookupBudget
 
@@ -24,26 +22,21 @@ Work = Callable[[Any, LedPartition, LogEnd, LookupBudget], Mapping[str, Any]]
 
 
 async def answered(
-    led: LedPartitions,
-    look_ups: LookUps,
-    connection: Connection | None,
-    topics: Sequence[tuple[str, Sequence[Any]]],
-    work: Work,
-    refused: Mapping[str, Any],
+    request: Request, parts: Parts, topics: Sequence[tuple[str, Sequence[Any]]], work: Work, refused: Mapping[str, Any]
 ) -> list[list[dict[str, Any]]]:
     """The answers, in the order of the questions; ``refused`` with an error code where this broker cannot answer.
 
     All questions of one request see the same high watermark of a partition.
     """
     ends: dict[tuple[str, int], tuple[LedPartition, LogEnd] | KlogError] = {}
-    share = Share(None) if connection is None else Share(connection.turns, connection.address)
+    share = request.share()
     for topic, asked in topics:
         for one in asked:
             await share.yield_if_due()
             place = (topic, one.partition_index)
             if place not in ends:
                 try:
-                    partition = led.leader_of(*place)
+                    partition = parts.partitions.leader_of(*place)
                     ends[place] = partition, partition.high_watermark
                 except KlogError as error:
                     ends[place] = error.bare()
@@ -73,7 +66,7 @@ async def answered(
             topic, asked = topics[at]
             answers[at][index] = answer(topic, asked[index], budget)
 
-    with look_ups.of(connection) as look_up:
+    with parts.look_ups.of(request.connection) as look_up:
         for disk, places in by_disk.items():
             try:
                 if disk:
