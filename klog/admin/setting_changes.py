@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from klog.admin.partitions import rows_of
-from klog.admin.settings import alter_topic_settings, describe_settings
+from klog.admin.settings import alter_topic_settings, describe_settings, topic_values
 from klog.client import leader_requests
 from klog.client.cluster import Cluster
 from klog.client.metadata import TopicNode
@@ -92,11 +92,10 @@ async def _retention_bytes(cluster: Cluster, topic: TopicNode, now: str, then: s
 async def _cleanup_policy(cluster: Cluster, topic: TopicNode, now: str, then: str) -> str | None:
     if "delete" in now or "delete" not in then:
         return None
-    found = (await describe_settings(cluster, [topic.name], names=["retention.ms", "retention.bytes"]))[topic.name]
-    kept = {one.name: one.value or str(OFF) for one in found}
+    kept = (await topic_values(cluster, [topic.name], ["retention.ms", "retention.bytes"]))[topic.name]
     keeping = str(OFF)
-    by_time = await _retention_ms(cluster, topic, keeping, kept["retention.ms"])
-    return by_time or await _retention_bytes(cluster, topic, keeping, kept["retention.bytes"])
+    by_time = await _retention_ms(cluster, topic, keeping, kept["retention.ms"] or keeping)
+    return by_time or await _retention_bytes(cluster, topic, keeping, kept["retention.bytes"] or keeping)
 
 
 async def _count(cluster: Cluster, ends: Mapping[TopicPartition, int | None]) -> int | None:
