@@ -23,7 +23,6 @@ from klog.errors import (
     InvalidReplicaAssignment,
     InvalidReplicationFactor,
     KlogError,
-    NotController,
     TopicAlreadyExists,
     UnknownTopicOrPartition,
     UsageError,
@@ -205,7 +204,6 @@ async def create_topic(
         ApiKey.CREATE_TOPICS,
         7,
         4,
-        refused=lambda answer: any(int(one.error_code) == NotController.wire for one in answer.topics),
         topics=[
             {
                 "name": name,
@@ -297,7 +295,6 @@ async def alter_topic(cluster: Cluster, name: str, partitions: int, *, led: Coun
     answer = await cluster.to_controller(
         ApiKey.CREATE_PARTITIONS,
         3,
-        refused=lambda answer: any(int(one.error_code) == NotController.wire for one in answer.results),
         topics=[{"name": name, "count": partitions, "assignments": None}],
         timeout=int(cluster.timeout_s * 1000),
         validate_only=False,
@@ -354,7 +351,6 @@ async def delete_topics(cluster: Cluster, preview: Sequence[TopicDeletion]) -> l
         ApiKey.DELETE_TOPICS,
         5,  # from 6 on topics are named by name or id, with nothing gained here
         1,
-        refused=lambda answer: any(int(one.error_code) == NotController.wire for one in answer.responses),
         topic_names=names,
         timeout=int(cluster.timeout_s * 1000),
     )

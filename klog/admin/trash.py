@@ -18,7 +18,7 @@ from klog.client.cluster import Cluster
 from klog.coordination import committed, topics
 from klog.coordination.topics import Deletion, Topic
 from klog.coordination.zookeeper import ZooKeeper
-from klog.errors import KlogError, NoSuchThing, NotController, TopicAlreadyExists, UnknownTopicId
+from klog.errors import KlogError, NoSuchThing, TopicAlreadyExists, UnknownTopicId
 from klog.metrics import Count
 from klog.names import check_topic_name, near_hint, uuid_text
 from klog.protocol.apis import ApiKey
@@ -117,7 +117,7 @@ def _groups(zookeeper: ZooKeeper, topic: str) -> int:
 
 async def restore_topic(cluster: Cluster, plan: RestorePlan, *, led: Count | None = None) -> RestoreRow:
     """Bring it back, and wait until its partitions have leaders, which ``led`` counts."""
-    answer = await _ask_controller(cluster, ApiKey.RESTORE_TOPIC, plan.topic_id)
+    answer = await cluster.to_controller(ApiKey.RESTORE_TOPIC, 0, topic_id=plan.topic_id)
     check(answer, f"cannot restore topic {plan.row.topic!r}")
     await until_led(cluster, plan.row.topic, plan.row.partitions, led=led)
     return plan.row
@@ -134,18 +134,12 @@ async def purge_topics(
         if row.error is not None or row.topic not in ids:
             purged.append(row)
             continue
-        answer = await _ask_controller(cluster, ApiKey.PURGE_TOPIC, ids[row.topic])
+        answer = await cluster.to_controller(ApiKey.PURGE_TOPIC, 0, topic_id=ids[row.topic])
         error = error_in(answer, "the topic is deleted, and not purged yet")
         if isinstance(error, UnknownTopicId):  # where no deletion waits it is purged already
             error = None
         purged.append(row if error is None else replace(row, error=error.code, message=error.message))
     return purged
-
-
-async def _ask_controller(cluster: Cluster, key: Any, topic_id: UUID) -> Any:
-    return await cluster.to_controller(
-        key, 0, refused=lambda answer: int(answer.error_code) == NotController.wire, topic_id=topic_id
-    )
 
 
 async def restore_hint(cluster: Cluster, topic: str) -> str | None:

@@ -13,7 +13,7 @@ from klog.admin.answers import check, code_and_message, error_in
 from klog.client.cluster import Cluster
 from klog.coordination import scram_credentials
 from klog.coordination.zookeeper import ZooKeeper
-from klog.errors import NoSuchThing, NotController, Refused, UsageError
+from klog.errors import NoSuchThing, Refused, UsageError
 from klog.protocol.apis import ApiKey
 from klog.security.scram import ITERATIONS_MAX, ITERATIONS_MIN, SALT_BYTES, ScramCredential, ScramMechanism
 
@@ -117,7 +117,6 @@ async def _alter(cluster: Cluster, deletions: list[dict[str, Any]], upsertions: 
     answer = await cluster.to_controller(
         ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
         0,
-        refused=lambda answer: any(int(one.error_code) == NotController.wire for one in answer.results),
         deletions=deletions,
         upsertions=upsertions,
     )

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import fields
+from itertools import chain
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -256,11 +258,10 @@ class Cluster:
         key: ApiKey,
         highest: int,
         lowest: int = 0,
-        *,
-        refused: Callable[[Any], bool],
+        /,
         **fields: Any,
     ) -> Any:
-        """Ask the controller; ``refused`` says whether an answer means "not me", and the next controller is asked.
+        """Ask the controller; where the answer, or a part of it, is NOT_CONTROLLER, the next controller is asked.
 
         Retries until the time-out; then NotController, or the last error. After a lost answer the request is not sent
         again: the change may have been made, and making it twice may have another result.
@@ -278,7 +279,7 @@ class Cluster:
             else:
                 # The request carries the time-out too: wait a moment longer, for the broker's own answer about it.
                 answer = await self._ask(channel, key, highest, lowest, self.timeout_s + ANSWER_GRACE_S, fields)
-                if not refused(answer):
+                if not _is_refused(answer):
                     return answer
                 failure = NotController(f"broker {controller_id} is no longer the controller")
             if asyncio.get_running_loop().time() + RETRY_PAUSE_S > deadline:
@@ -414,6 +415,12 @@ class Cluster:
     ) -> Any:
         version = channel.version_for(key, highest, lowest)
         return await channel.request(codec.request(key, version, **fields), timeout_s=wait_s)
+
+
+def _is_refused(answer: Any) -> bool:
+    """Whether the error of an answer, or of a part of it, is that the broker is not the controller."""
+    lists = [value for one in fields(answer) if isinstance(value := getattr(answer, one.name), tuple)]
+    return any(getattr(part, "error_code", 0) == NotController.wire for part in (answer, *chain(*lists)))
 
 
 def _has_opened(task: asyncio.Task[Channel]) -> bool:

@@ -13,12 +13,14 @@ from typing import Any, NamedTuple
 from klog.client.blocking import error_of
 from klog.client.cluster import Cluster
 from klog.client.partition_requests import by_partition, by_topic
-from klog.errors import BrokerNotAvailable, CannotConnect, KlogError, NotController, Refused, TimedOut
+from klog.errors import BrokerNotAvailable, CannotConnect, KlogError, Refused, TimedOut
 from klog.names import TopicPartition
 from klog.protocol.apis import ApiKey
 from klog.protocol.reassignment import COPYING
 
 DESCRIBE_LOG_DIRS_MAX = 4
+PREFERRED = 0
+"""The protocol's kind of election."""
 
 
 class Reassigning(NamedTuple):
@@ -54,9 +56,7 @@ async def alter_reassignments(
         for topic, partitions in by_topic(wanted)
     ]
     if cluster.is_klog:
-        answer = await cluster.to_controller(
-            ApiKey.ALTER_REASSIGNMENTS, 0, refused=_is_refused, throttle=throttle, topics=topics
-        )
+        answer = await cluster.to_controller(ApiKey.ALTER_REASSIGNMENTS, 0, throttle=throttle, topics=topics)
         _check(answer, cluster)
         return {TopicPartition(str(one.topic), int(one.partition_index)): _error(one) for one in answer.outcomes}
     if throttle:
@@ -67,7 +67,6 @@ async def alter_reassignments(
     answer = await cluster.to_controller(
         ApiKey.ALTER_PARTITION_REASSIGNMENTS,
         0,
-        refused=_is_refused,
         timeout=int(cluster.timeout_s * 1000),
         topics=topics,
     )
@@ -78,7 +77,7 @@ async def alter_reassignments(
 async def describe_reassignments(cluster: Cluster) -> list[Reassigning]:
     """Every reassignment in progress, in order."""
     if cluster.is_klog:
-        answer = await cluster.to_controller(ApiKey.DESCRIBE_REASSIGNMENTS, 0, refused=_is_refused)
+        answer = await cluster.to_controller(ApiKey.DESCRIBE_REASSIGNMENTS, 0)
         _check(answer, cluster)
         return [
             Reassigning(
@@ -96,7 +95,6 @@ async def describe_reassignments(cluster: Cluster) -> list[Reassigning]:
     answer = await cluster.to_controller(
         ApiKey.LIST_PARTITION_REASSIGNMENTS,
         0,
-        refused=_is_refused,
         timeout=int(cluster.timeout_s * 1000),
         topics=None,
     )
@@ -114,10 +112,9 @@ async def describe_reassignments(cluster: Cluster) -> list[Reassigning]:
 
 
 async def elect_leaders(
-    cluster: Cluster, names: Iterable[TopicPartition] | None, *, unclean: bool = False
+    cluster: Cluster, names: Iterable[TopicPartition] | None
 ) -> dict[TopicPartition, KlogError | None]:
-    """Elect preferred (or unclean) leaders of these partitions, or of all that need it. Returns partition -> error or
-    None."""
+    """Elect preferred leaders of these partitions, or of all that need it. Returns partition -> error or None."""
     asked = None
     if names is not None:
         topics = by_topic(dict.fromkeys(names))
@@ -126,8 +123,7 @@ async def elect_leaders(
         ApiKey.ELECT_LEADERS,
         2,
         1,
-        refused=_is_refused,
-        election_type=1 if unclean else 0,
+        election_type=PREFERRED,
         topic_partitions=asked,
         timeout=int(cluster.timeout_s * 1000),
     )
@@ -147,7 +143,7 @@ async def elect_replicas(
         {"topic": name.topic, "partition_index": name.partition, "broker_id": broker_id}
         for name, broker_id in wanted.items()
     ]
-    answer = await cluster.to_controller(ApiKey.ELECT_REPLICAS, 0, refused=_is_refused, replicas=replicas)
+    answer = await cluster.to_controller(ApiKey.ELECT_REPLICAS, 0, replicas=replicas)
     _check(answer, cluster)
     return {TopicPartition(str(one.topic), int(one.partition_index)): _error(one) for one in answer.outcomes}
 
@@ -170,10 +166,6 @@ async def _bytes_of(cluster: Cluster, broker_id: int, topics: list[dict[str, Any
     except (BrokerNotAvailable, CannotConnect, TimedOut):
         return None
     return {name: int(one.partition_size) for folder in answer.results for name, one in by_partition(folder.topics)}
-
-
-def _is_refused(answer: Any) -> bool:
-    return int(answer.error_code) == NotController.wire
 
 
 def _check(answer: Any, cluster: Cluster) -> None:
