@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from klog.errors import BrokerNotAvailable
@@ -50,6 +50,10 @@ class TopicNode(NamedTuple):
     def replication_factor(self) -> int:
         """The first partition's, as other tools show it."""
         return len(next(iter(self.partitions.values())).replicas) if self.partitions else 0
+
+    def names(self, only: Iterable[int] | None = None) -> list[TopicPartition]:
+        """Its partitions, or those of these numbers."""
+        return [TopicPartition(self.name, one) for one in (self.partitions if only is None else only)]
 
 
 class Metadata(NamedTuple):

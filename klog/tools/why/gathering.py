@@ -220,7 +220,7 @@ async def message_facts(cluster: Cluster, name: TopicPartition, offset: int) -> 
         raise Refused("this is not a klog cluster: only klog shows where a message lies")
     values = (await topic_values(cluster, [name.topic], [RETENTION_MS, RETENTION_BYTES]))[name.topic]
     try:
-        bounds = (await resolve.bounds(cluster, name.topic, [name.partition]))[name.partition]
+        bounds = (await resolve.bounds(cluster, [name]))[name]
         times = (await cluster.to_leaders({name: [bounds.start]}, leader_requests.message_times))[name]
     except KlogError as error:
         return MessageFacts(name, offset, failed=error.message)
