@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from klog.admin.answers import check
 from klog.client.blocking import error_of
-from klog.client.partition_requests import by_topic
+from klog.client.partition_requests import by_partition, by_topic
 from klog.errors import CannotConnect, KlogError, Refused
 from klog.metrics import Count
 from klog.names import TopicPartition, regular_expression
@@ -329,14 +329,12 @@ class Verification:
                 for replica in replicas.values():
                     replica.error = error
                 return
-            for topic in answer.topics:
-                for said in topic.partitions:
-                    name = TopicPartition(str(topic.name), int(said.partition_index))
-                    wire = int(said.error_code)
-                    if wire:
-                        replicas[name].error = error_of(wire, f"broker {broker}: {name}: {said.error_code.name}")
-                    else:
-                        found[broker, name] = said
+            for name, said in by_partition(answer.topics):
+                wire = int(said.error_code)
+                if wire:
+                    replicas[name].error = error_of(wire, f"broker {broker}: {name}: {said.error_code.name}")
+                else:
+                    found[broker, name] = said
 
         await asyncio.gather(*(ask_broker(broker, share) for broker, share in shares.items()))
         return found

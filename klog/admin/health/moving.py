@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from klog.client.cluster import Cluster
 from klog.client.metadata import Metadata
-from klog.client.partition_requests import by_topic
+from klog.client.partition_requests import by_partition, by_topic
 from klog.coordination.topics import Topic
 from klog.errors import KlogError
 from klog.names import TopicPartition
@@ -109,10 +109,9 @@ async def _ends(cluster: Cluster, wanted: Sequence[Replica]) -> dict[Replica, in
             answer = await cluster.to_broker(broker, ApiKey.CHECKSUM_RANGES, 0, topics=topics)
         except KlogError:
             return
-        for topic in answer.topics:
-            for one in topic.partitions:
-                if not int(one.error_code):
-                    found[broker, TopicPartition(str(topic.name), int(one.partition_index))] = int(one.end_address)
+        for name, one in by_partition(answer.topics):
+            if not int(one.error_code):
+                found[broker, name] = int(one.end_address)
 
     await asyncio.gather(*(ask(broker, share) for broker, share in shares.items()))
     return found
