@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from klog.render import plots
 from klog.render.plots import Bars
@@ -18,9 +18,6 @@ WIDE, NARROW = (1000, 220, 90), (340, 190, 40)
 
 NUMBER_MAX = 24
 """Anything longer is text."""
-
-Kind = Literal["", "b", "code"]
-"""How a part of the line under the heading is set."""
 
 
 class Tile(NamedTuple):
@@ -54,30 +51,25 @@ class Section:
 def render_page(
     *,
     name: str,
-    title: str,
-    about: Sequence[tuple[Kind, str]],
+    cluster_id: str,
+    time: str,
     tiles: Sequence[Tile],
     findings: Sequence[str],
     sections: Sequence[Section],
     footer: str,
-    refresh_s: int | None = None,
 ) -> str:
-    """The page. ``title``: what kind of report it is; ``findings``: the problems, in a card of their own.
-
-    ``refresh_s``: how often a browser loads a page again that is served live.
-    """
+    """The page. ``findings``: the problems, in a card of their own."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(loader=PackageLoader("klog.render", ""), autoescape=True, undefined=StrictUndefined)
     return environment.get_template("page.html").render(
         name=name,
-        title=title,
-        about=about,
+        cluster_id=cluster_id,
+        time=time,
         tiles=tiles,
         findings=findings,
         sections=sections,
         footer=footer,
-        refresh_s=refresh_s,
     )
 
 
