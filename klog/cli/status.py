@@ -108,15 +108,15 @@ async def _write_page(invocation: Invocation, file: str) -> Report | None:
 
 async def _explain(invocation: Invocation, subject: list[str]) -> Report:
     """From the symptom of a subject to its first cause."""
-    from klog.admin.health.screen import wrapped
     from klog.cli.live_screen import steps_of
+    from klog.render.fitting import wrapped
     from klog.tools.why.steps import Step
 
     steps = await steps_of(invocation, subject)
     helps = dict.fromkeys(step.do for step in steps if step.do is not None)
     footer = "" if helps else "nothing is wrong"
     if helps and invocation.output is Format.TABLE:
-        footer = "\n".join(line for one in helps for line in wrapped(one, "to do: ", _width(sys.stderr)))
+        footer = "\n".join(line for one in helps for line in wrapped(one, _width(sys.stderr), "to do: "))
     return Report(invocation.command, Step, steps, failed=bool(helps), footer=footer)
 
 
