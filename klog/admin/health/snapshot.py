@@ -21,7 +21,7 @@ from klog.admin.health.certificates import WARNING_DAYS, CertificateFact, certif
 from klog.admin.health.group_looks import GroupLook, group_looks
 from klog.admin.health.local_brokers import LocalBroker, brokers_in, local_brokers, processes_at, start_command
 from klog.admin.health.moving import watch_reassignments
-from klog.admin.log_dirs import free_bytes, total_bytes
+from klog.admin.log_dirs import ROOM_BYTES_MIN, free_bytes, total_bytes
 from klog.admin.partitions import CLEANUP_POLICY, replica_bytes
 from klog.admin.quarantine import LostRow, list_lost
 from klog.admin.settings import Described, describe_broker_settings, topic_values
@@ -93,6 +93,11 @@ class LogDirFact:
     error: str | None
     free_bytes: int | None = None
     total_bytes: int | None = None
+
+    @property
+    def is_full(self) -> bool:
+        """Appends fail there, or will soon."""
+        return self.free_bytes is not None and self.free_bytes < ROOM_BYTES_MIN
 
 
 @dataclass(frozen=True, slots=True)
