@@ -93,8 +93,8 @@ async def _tally(tier: Tier, topic: str) -> Tally:
 
     async with await Cluster.connect(tier.bootstrap, source="the demo") as cluster:
         node = await cluster.topic(topic, fresh=True)
-        within = await bounds(cluster, topic, list(node.partitions))
-        spans = {TopicPartition(topic, one): (span.start, span.end) for one, span in within.items()}
+        within = await bounds(cluster, [TopicPartition(topic, one) for one in node.partitions])
+        spans = {one: (span.start, span.end) for one, span in within.items()}
         await read_ranges(cluster, spans, take)
     return tally
 

@@ -64,7 +64,7 @@ async def preview_preferred(cluster: Cluster, subjects: Sequence[str] = ()) -> l
 
 
 def _all(metadata: Metadata) -> list[TopicPartition]:
-    return [TopicPartition(topic.name, one) for topic in metadata.topics.values() for one in topic.partitions]
+    return [name for topic in metadata.topics.values() for name in topic.names()]
 
 
 async def _named(cluster: Cluster, metadata: Metadata, subjects: Sequence[str]) -> list[TopicPartition] | None:
@@ -79,4 +79,4 @@ async def _partitions(cluster: Cluster, metadata: Metadata, subject: str) -> lis
     if subject not in metadata.topics and name in metadata.topics and number.isdecimal():
         check_partitions(metadata.topics[name], [int(number)])
         return [TopicPartition(name, int(number))]
-    return [TopicPartition(subject, one) for one in (await cluster.topic(subject)).partitions]
+    return (await cluster.topic(subject)).names()

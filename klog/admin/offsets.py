@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -32,15 +32,11 @@ async def list_offsets(
     cluster: Cluster, topic: str, at: Position, partitions: Sequence[int] | None = None
 ) -> list[OffsetRow]:
     """Where ``at`` is in each partition, clamped to what is there (before the start is the start)."""
-    node = await cluster.topic(topic)
-    chosen = list(node.partitions) if partitions is None else list(partitions)
-    within = await bounds(cluster, topic, chosen)
-    offsets = await resolve(cluster, topic, chosen, at, within)
-    times = await timestamps(cluster, topic, {one: place for one, place in offsets.items() if place < within[one].end})
-    return [
-        OffsetRow(topic, one, offsets[one], None if (at_ms := times.get(one)) is None else moment(at_ms))
-        for one in chosen
-    ]
+    names = (await cluster.topic(topic)).names(partitions)
+    within = await bounds(cluster, names)
+    offsets = await resolve(cluster, dict.fromkeys(names, at), within)
+    times = await timestamps(cluster, {one: offset for one, offset in offsets.items() if offset < within[one].end})
+    return [_row(one, offsets[one], times) for one in names]
 
 
 async def list_offsets_before(
@@ -48,26 +44,28 @@ async def list_offsets_before(
 ) -> list[OffsetRow]:
     """The offsets of the last ``count`` messages before ``at`` in each partition, the latest first (0.8's
     GetOffsetShell, which knew the starts of segments only). Raises a KlogError where a leader cannot be asked."""
-    node = await cluster.topic(topic)
-    chosen = list(node.partitions) if partitions is None else list(partitions)
-    within = await bounds(cluster, topic, chosen)
-    begin = await resolve(cluster, topic, chosen, at, within)
-    rows: dict[int, list[OffsetRow]] = {one: [] for one in chosen}
+    names = (await cluster.topic(topic)).names(partitions)
+    within = await bounds(cluster, names)
+    begin = await resolve(cluster, dict.fromkeys(names, at), within)
+    rows: dict[TopicPartition, list[OffsetRow]] = {one: [] for one in names}
     last = dict(begin)
     for back in range(1, min(count, BEFORE_MAX) + 1):
-        wanted = {TopicPartition(topic, one): (begin[one], -back) for one in last if last[one] > within[one].start}
+        wanted = {one: (begin[one], -back) for one in last if last[one] > within[one].start}
         if not wanted:
             break
-        found = await cluster.to_leaders(wanted, leader_requests.find_message)
         last = {}
-        for name, offset in found.items():
+        for one, offset in (await cluster.to_leaders(wanted, leader_requests.find_message)).items():
             if isinstance(offset, KlogError):
                 raise offset
             if offset is None:
                 raise Refused("this is not a klog cluster, and cannot count messages back from an offset")
-            last[name.partition] = offset
-        times = await timestamps(cluster, topic, last)
+            last[one] = offset
+        times = await timestamps(cluster, last)
         for one, offset in last.items():
-            at_ms = times.get(one)
-            rows[one].append(OffsetRow(topic, one, offset, None if at_ms is None else moment(at_ms)))
-    return [row for one in chosen for row in rows[one]]
+            rows[one].append(_row(one, offset, times))
+    return [row for one in names for row in rows[one]]
+
+
+def _row(one: TopicPartition, offset: int, times: Mapping[TopicPartition, int | None]) -> OffsetRow:
+    at_ms = times.get(one)
+    return OffsetRow(*one, offset, None if at_ms is None else moment(at_ms))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from klog.admin.answers import code_and_message
-from klog.admin.settings import describe_settings, min_isr
+from klog.admin.settings import min_isr, topic_values
 from klog.client import leader_requests
 from klog.client.cluster import Cluster
 from klog.client.metadata import TopicNode
@@ -58,8 +58,8 @@ async def replica_bytes(cluster: Cluster, names: Sequence[str]) -> dict[str, int
 
 async def uncompacted(cluster: Cluster, names: Sequence[str]) -> dict[str, int]:
     """`replica_bytes` of those among these topics whose cleanup.policy has compact: klog compacts nothing yet."""
-    told = await describe_settings(cluster, names, names=[CLEANUP_POLICY])
-    asking = [name for name, settings in told.items() if any("compact" in (one.value or "") for one in settings)]
+    found = await topic_values(cluster, names, [CLEANUP_POLICY])
+    asking = [name for name, values in found.items() if "compact" in (values.get(CLEANUP_POLICY) or "")]
     return await replica_bytes(cluster, asking)
 
 

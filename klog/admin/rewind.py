@@ -20,7 +20,7 @@ from klog.client import leader_requests
 from klog.client.cluster import Cluster
 from klog.client.group_requests import to_coordinator
 from klog.client.positions import Anchor, Position
-from klog.client.resolve import Bounds, bounds, resolve
+from klog.client.resolve import Bounds, bounds, messages_in, resolve
 from klog.clock import SYSTEM_CLOCK
 from klog.config.units import parse_duration_ms
 from klog.coordination import committed, groups, offset_changes
@@ -122,7 +122,7 @@ async def plan_rewind(
             continue
         node = node or await cluster.topic(topic)
         check_partitions(node, partitions or ())
-        wanted += [TopicPartition(topic, one) for one in (node.partitions if partitions is None else partitions)]
+        wanted += node.names(partitions)
     if not wanted:
         raise Refused(f"group {group!r} has no committed offsets in an existing topic", hint="name a topic: -t TOPIC")
     if isinstance(position, Shift):
@@ -138,8 +138,8 @@ async def plan_rewind(
             f"an offset is an address in one partition, and this would set {counted(len(wanted), 'partition')} to it",
             hint=f"-t {shlex.quote(wanted[0].topic)} -p N; a point in all of them: --to start, end, +N, -N or @TIME",
         )
-    limits = await _bounds(cluster, wanted)
-    offsets = await _resolved(cluster, dict.fromkeys(wanted, position), limits)
+    limits = await bounds(cluster, wanted)
+    offsets = await resolve(cluster, dict.fromkeys(wanted, position), limits)
     plan = Plan(
         group,
         {name: known.get(name) for name in wanted},
@@ -162,12 +162,12 @@ async def _plan_shift(
     cluster: Cluster, group: str, known: Mapping[TopicPartition, CommittedOffset], shift: Shift, notes: list[str]
 ) -> Plan:
     """By messages, each partition counted by its leader; or to the time of the committed message, earlier or later."""
-    limits = await _bounds(cluster, known)
+    limits = await bounds(cluster, known)
     begin = {name: min(max(known[name].offset, limit.start), limit.end) for name, limit in limits.items()}
     words: dict[TopicPartition, str] = {}
     if shift.messages is not None:
         back = shift.messages < 0
-        held = await _count(
+        held = await messages_in(
             cluster,
             {name: (limits[name].start, at) if back else (at, limits[name].end) for name, at in begin.items()},
         )
@@ -179,7 +179,7 @@ async def _plan_shift(
         around = {
             name: Bounds(limits[name].start, at) if back else Bounds(at, limits[name].end) for name, at in begin.items()
         }
-        offsets = await _resolved(cluster, dict.fromkeys(known, position), around)
+        offsets = await resolve(cluster, dict.fromkeys(known, position), around)
     else:
         times = await cluster.to_leaders({name: [at] for name, at in begin.items()}, leader_requests.message_times)
         positions: dict[TopicPartition, Position] = {}
@@ -190,28 +190,9 @@ async def _plan_shift(
                 words[name] = f"{name}: no message at the committed offset; counted from now"
                 time_ms = SYSTEM_CLOCK.now_ms()
             positions[name] = Position(Anchor.TIME, max(0, time_ms + (shift.ms or 0)))
-        offsets = await _resolved(cluster, positions, limits)
+        offsets = await resolve(cluster, positions, limits)
     plan = Plan(group, dict(known), {name: CommittedOffset(offsets[name]) for name in known}, notes=notes)
     return await _shown(cluster, plan, words)
-
-
-async def _resolved(
-    cluster: Cluster, positions: Mapping[TopicPartition, Position], limits: Mapping[TopicPartition, Bounds]
-) -> dict[TopicPartition, int]:
-    alike: dict[tuple[str, Position], list[int]] = {}
-    for name, position in positions.items():
-        alike.setdefault((name.topic, position), []).append(name.partition)
-    found = await asyncio.gather(
-        *(
-            resolve(cluster, topic, some, position, {one: limits[TopicPartition(topic, one)] for one in some})
-            for (topic, position), some in alike.items()
-        )
-    )
-    return {
-        TopicPartition(topic, one): offset
-        for (topic, _), offsets in zip(alike, found, strict=True)
-        for one, offset in offsets.items()
-    }
 
 
 async def plan_lines(
@@ -230,7 +211,7 @@ async def plan_lines(
         else:
             good.setdefault(line.group, {})[line.name] = line.committed
     known = await asyncio.to_thread(committed.read_many, zookeeper, {group: list(some) for group, some in good.items()})
-    within = await _bounds(cluster, {name for some in good.values() for name in some})
+    within = await bounds(cluster, {name for some in good.values() for name in some})
     plans = []
     for group, some in good.items():
         words: dict[TopicPartition, str] = {}
@@ -360,15 +341,6 @@ async def delete_group(cluster: Cluster, zookeeper: ZooKeeper, group: str, actor
 # --- What is shown ----------------------------------------------------------------------------------------------------
 
 
-async def _bounds(cluster: Cluster, names: Iterable[TopicPartition]) -> dict[TopicPartition, Bounds]:
-    topics: dict[str, list[int]] = {}
-    for name in names:
-        topics.setdefault(name.topic, []).append(name.partition)
-    found = await asyncio.gather(*(bounds(cluster, topic, some) for topic, some in topics.items()))
-    by_topic = zip(topics, found, strict=True)
-    return {TopicPartition(topic, one): limit for topic, some in by_topic for one, limit in some.items()}
-
-
 async def _moved(
     cluster: Cluster,
     position: Position,
@@ -387,7 +359,7 @@ async def _moved(
                 if offsets[name] == limit.end > limit.start:
                     words[name] = f"{name}: has no message at or after that time; set to the end, {limit.end}"
         case Anchor.FORWARD | Anchor.BACK:
-            held = await _count(cluster, {name: (limit.start, limit.end) for name, limit in limits.items()})
+            held = await messages_in(cluster, {name: (limit.start, limit.end) for name, limit in limits.items()})
             for name, messages in held.items():
                 if messages is not None and messages < position.value:
                     where = "end" if position.anchor is Anchor.FORWARD else "start"
@@ -412,7 +384,7 @@ async def _shown(cluster: Cluster, plan: Plan, words: Mapping[TopicPartition, st
             plan.wanted[name] = before  # who says nothing but the offset does not take the rest away
         elif with_count and before is not None and new is not None:
             between[name] = (min(before.offset, new.offset), max(before.offset, new.offset))
-    messages = await _count(cluster, between)
+    messages = await messages_in(cluster, between)
     for name, new in plan.wanted.items():
         before = plan.before[name]
         delta = new.offset - before.offset if before is not None and new is not None else None
@@ -431,14 +403,3 @@ async def _shown(cluster: Cluster, plan: Plan, words: Mapping[TopicPartition, st
         )
     plan.notes += words.values()
     return plan
-
-
-async def _count(
-    cluster: Cluster, ranges: Mapping[TopicPartition, tuple[int, int]]
-) -> dict[TopicPartition, int | None]:
-    """How many messages lie in each range; None where no leader answers."""
-    answers = await cluster.to_leaders(ranges, leader_requests.count_messages)
-    return {
-        name: None if answer is None or isinstance(answer, KlogError) else answer.messages
-        for name, answer in answers.items()
-    }

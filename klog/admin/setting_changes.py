@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from klog.admin.partitions import rows_of
-from klog.admin.settings import alter_topic_settings, describe_settings
+from klog.admin.settings import alter_topic_settings, describe_settings, topic_values
 from klog.client import leader_requests
 from klog.client.cluster import Cluster
 from klog.client.metadata import TopicNode
 from klog.client.positions import EARLIEST, LATEST
+from klog.client.resolve import messages_in
 from klog.clock import SYSTEM_CLOCK
 from klog.config.topic import effective_min_isr
 from klog.names import TopicPartition, counted
@@ -64,7 +65,7 @@ async def _retention_ms(cluster: Cluster, topic: TopicNode, now: str, then: str)
     if kept_ms == OFF or 0 <= int(now) <= kept_ms:
         return None
     old = f"messages that will be older than {duration_text(kept_ms)} in a minute"
-    names = [TopicPartition(topic.name, number) for number in topic.partitions]
+    names = topic.names()
     found = await cluster.to_leaders(
         dict.fromkeys(names, max(SYSTEM_CLOCK.now_ms() + HORIZON_MS - kept_ms, 0)), leader_requests.list_offsets
     )
@@ -92,11 +93,10 @@ async def _retention_bytes(cluster: Cluster, topic: TopicNode, now: str, then: s
 async def _cleanup_policy(cluster: Cluster, topic: TopicNode, now: str, then: str) -> str | None:
     if "delete" in now or "delete" not in then:
         return None
-    found = (await describe_settings(cluster, [topic.name], names=["retention.ms", "retention.bytes"]))[topic.name]
-    kept = {one.name: one.value or str(OFF) for one in found}
+    kept = (await topic_values(cluster, [topic.name], ["retention.ms", "retention.bytes"]))[topic.name]
     keeping = str(OFF)
-    by_time = await _retention_ms(cluster, topic, keeping, kept["retention.ms"])
-    return by_time or await _retention_bytes(cluster, topic, keeping, kept["retention.bytes"])
+    by_time = await _retention_ms(cluster, topic, keeping, kept["retention.ms"] or keeping)
+    return by_time or await _retention_bytes(cluster, topic, keeping, kept["retention.bytes"] or keeping)
 
 
 async def _count(cluster: Cluster, ends: Mapping[TopicPartition, int | None]) -> int | None:
@@ -104,8 +104,7 @@ async def _count(cluster: Cluster, ends: Mapping[TopicPartition, int | None]) ->
     if not cluster.is_klog:
         return None
     spans = {name: (EARLIEST, LATEST if end is None else end) for name, end in ends.items()}
-    found = await cluster.to_leaders(spans, leader_requests.count_messages)
-    counts = [one.messages if isinstance(one, leader_requests.Counted) else None for one in found.values()]
+    counts = (await messages_in(cluster, spans)).values()
     return None if None in counts else sum(filter(None, counts))
 
 

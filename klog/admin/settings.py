@@ -76,13 +76,24 @@ async def describe_broker_settings(
     return _described(answer.results[0], f"broker {broker_id}")
 
 
+async def topic_values(
+    cluster: Cluster, topics: Sequence[str], names: Sequence[str]
+) -> dict[str, dict[str, str | None]]:
+    """Topic -> the values that hold for it of the settings of these names."""
+    found = await describe_settings(cluster, topics, names=names)
+    return {topic: {one.name: one.value for one in settings} for topic, settings in found.items()}
+
+
+async def setting_of(cluster: Cluster, topic: str, name: str) -> str | None:
+    """The value that holds for a topic of one setting."""
+    return (await topic_values(cluster, [topic], [name]))[topic].get(name)
+
+
 async def min_isr(cluster: Cluster, topics: Sequence[str]) -> dict[str, int]:
     """``min.insync.replicas`` as it is set for each topic; `effective_min_isr` says what a partition makes of it."""
     name = "min.insync.replicas"
-    found = await describe_settings(cluster, topics, names=[name])
     return {
-        topic: int(next((one.value for one in settings if one.name == name), None) or 1)
-        for topic, settings in found.items()
+        topic: int(values.get(name) or 1) for topic, values in (await topic_values(cluster, topics, [name])).items()
     }
 
 

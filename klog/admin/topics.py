@@ -29,7 +29,7 @@ from klog.errors import (
     UsageError,
 )
 from klog.metrics import Count
-from klog.names import TopicPartition, check_topic_name, counted, regular_expression
+from klog.names import check_topic_name, counted, regular_expression
 from klog.protocol.apis import ApiKey
 from klog.render.values import moment
 from klog.replication.placement import check_factor, factor_hint
@@ -149,8 +149,8 @@ async def _by_topic(cluster: Cluster, topics: Sequence[TopicNode]) -> dict[str, 
 
 async def _newest_ms(cluster: Cluster, topics: Sequence[TopicNode]) -> dict[str, int]:
     """Topic -> the largest timestamp of its messages in ms, of those that have any and whose leaders tell."""
-    asked = {TopicPartition(topic.name, number): NEWEST for topic in topics for number in topic.partitions}
-    answers = await cluster.to_leaders(asked, leader_requests.list_offsets) if asked else {}
+    asked = {name: NEWEST for topic in topics for name in topic.names()}
+    answers = await cluster.to_leaders(asked, leader_requests.list_offsets)
     newest: dict[str, int] = {}
     for one, answer in answers.items():
         if isinstance(answer, leader_requests.FoundOffset) and answer.timestamp_ms is not None:

@@ -47,7 +47,7 @@ from klog.errors import KlogError, Refused, ZooKeeperError
 from klog.names import TopicPartition
 from klog.schemas.compatibility import Level
 from klog.security.permissions import Binding, Resource
-from klog.security.quotas import Entity, QuotaKey, Values, text_of
+from klog.security.quotas import Entity, QuotaKey, text_of
 
 CANNOT_BE_UNDONE: Final[Mapping[str, str]] = {
     "topic-create": "`klog topic delete` removes the topic and its messages",
@@ -66,8 +66,6 @@ CANNOT_BE_UNDONE: Final[Mapping[str, str]] = {
 
 K = TypeVar("K")
 V = TypeVar("V")
-Texts = Mapping[str, str | None]
-"""By name; None where there is no such value."""
 
 
 def no_way_back(kind: str) -> str:
@@ -162,11 +160,9 @@ def _offsets(zookeeper: ZooKeeper, act: Act, group: str) -> Undo:
         _check_topic(zookeeper, act, topic)
 
     def rows(now: offset_acts.State) -> list[UndoRow]:
-        found, then, left = (
-            {str(name): _text(one and one.offset) for name, one in state.items()} for state in (now, before, after)
-        )
+        offsets = ({name: one and one.offset for name, one in state.items()} for state in (now, before, after))
         lag = f"`klog lag {shlex.quote(group)}` shows where it is; `klog group rewind` sets its offsets"
-        return _rows(act, f"group {group}", list(left), found, then, left, said="{} is at", hint=lag)
+        return _rows(act, f"group {group}", list(after), *offsets, said="{} is at", hint=lag)
 
     def check_not_moved(now: offset_acts.State) -> bool:
         rows(now)
@@ -189,25 +185,21 @@ def _offsets(zookeeper: ZooKeeper, act: Act, group: str) -> Undo:
 def _reassignment(zookeeper: ZooKeeper, act: Act, name: str) -> Undo:
     """Another reassignment, to the replicas before. It stops one that is not over."""
     before, after = (
-        _state(act, state, "assignment", int, lambda replicas: tuple(map(int, replicas)))
+        _state(act, state, "assignment", lambda number: TopicPartition(name, int(number)), lambda ids: [*map(int, ids)])
         for state in (act.before, act.after)
     )
     topic = _check_topic(zookeeper, act, name)
-    numbers = sorted(number for number in after if number in before and before[number] != after[number])
+    moved = sorted(one for one in after if one in before and before[one] != after[one])
     now = {
-        number: tuple(one for one in topic.partitions.get(number, ()) if one not in topic.removing.get(number, ()))
-        for number in numbers
+        one: [broker for broker in topic.partitions.get(number, ()) if broker not in topic.removing.get(number, ())]
+        for one in moved
+        for number in (one.partition,)
     }
-
-    def texts(state: Mapping[int, tuple[int, ...]]) -> Texts:
-        return {f"{name}-{number}": str(list(state[number])) for number in numbers}
-
     hint = f"`klog events topic {name} --kind act` shows who changed it"
-    rows = _rows(act, f"topic {name}", list(texts(now)), *map(texts, (now, before, after)), hint=hint)
+    rows = _rows(act, f"topic {name}", moved, now, before, after, hint=hint)
 
     async def reassign(cluster: Cluster, _: ZooKeeper) -> None:
-        wanted = {TopicPartition(name, number): before[number] for number in numbers}
-        _check_outcomes(act, await alter_reassignments(cluster, wanted))
+        _check_outcomes(act, await alter_reassignments(cluster, {one: before[one] for one in moved}))
 
     return Undo("partition", rows, reassign)
 
@@ -222,13 +214,9 @@ def _election(zookeeper: ZooKeeper, act: Act, topic: str) -> Undo:
     _check_topic(zookeeper, act, topic)
     states = partition_states.read_many(zookeeper, names)
     now = {name: -1 if (state := states.get(name)) is None else state.leader for name in names}
-
-    def texts(leaders: Mapping[TopicPartition, int]) -> Texts:
-        return {str(name): str(leaders[name]) for name in names}
-
     hint = f"`klog events topic {topic} --kind leader-elected` shows its elections"
     said = "the leader of {} is"
-    rows = _rows(act, f"topic {topic}", list(texts(now)), *map(texts, (now, before, after)), said=said, hint=hint)
+    rows = _rows(act, f"topic {topic}", names, now, before, after, said=said, hint=hint)
 
     async def elect(cluster: Cluster, _: ZooKeeper) -> None:
         _check_outcomes(act, await elect_replicas(cluster, {name: before[name] for name in names}))
@@ -243,13 +231,10 @@ def _acls(zookeeper: ZooKeeper, act: Act, name: str) -> Undo:
         raise _cannot(act, "its ACLs were too many to be kept") from None
     came, went = sorted(after - before), sorted(before - after)
     there = acls.read(zookeeper, [pattern]).acls.get(pattern, frozenset())
-    now, then, left = (
-        {f"the ACL {one}": "present" for one in (*came, *went) if one in state} for state in (there, before, after)
-    )
+    states = ({one: "present" for one in (*came, *went) if one in state} for state in (there, before, after))
     hint = f"`klog acl list {shlex.quote(str(Resource(pattern.kind, pattern.name)))}` shows its ACLs"
-    _rows(act, str(pattern), [f"the ACL {one}" for one in (*came, *went)], now, then, left, hint=hint)
-    rows = [UndoRow(f"acl {pattern}", str(one), "present", None) for one in came]
-    rows += [UndoRow(f"acl {pattern}", str(one), None, "present") for one in went]
+    found = _rows(act, str(pattern), [*came, *went], *states, said="the ACL {} is", hint=hint)
+    rows = [replace(one, subject=f"acl {pattern}") for one in found]
 
     async def change(cluster: Cluster, _: ZooKeeper) -> None:
         if came:
@@ -269,13 +254,9 @@ def _quotas(zookeeper: ZooKeeper, act: Act, path: str) -> Undo:
     if entity is None:
         raise _cannot(act, "its quotas cannot be read")
     keys = [key for key in QuotaKey if before.get(key) != after.get(key)]
-
-    def texts(values: Values) -> Texts:
-        return {str(key): None if (value := values.get(key)) is None else text_of(key, value) for key in keys}
-
     now = quotas.read(zookeeper, [entity]).quotas[entity]
-    hint = "`klog quota list` shows the quotas"
-    rows = _rows(act, f"quota {entity}", list(texts(now)), *map(texts, (now, before, after)), hint=hint)
+    texts = ({key: text_of(key, value) for key, value in values.items()} for values in (now, before, after))
+    rows = _rows(act, f"quota {entity}", keys, *texts, hint="`klog quota list` shows the quotas")
 
     async def alter(cluster: Cluster, _: ZooKeeper) -> None:
         await alter_quotas(cluster, entity, {key: before.get(key) for key in keys})
@@ -323,8 +304,8 @@ def _level(zookeeper: ZooKeeper, act: Act, name: str) -> Undo:
     subject = f"schema {name}" if name else "schemas"
 
     def rows(now: str | None) -> list[UndoRow]:
-        states: tuple[Texts, ...] = ({LEVEL: now}, {LEVEL: before}, {LEVEL: after})
-        return _rows(act, subject, [LEVEL], *states, hint="`klog schema level` sets it")
+        levels = ({LEVEL: one} for one in (now, before, after))
+        return _rows(act, subject, [LEVEL], *levels, hint="`klog schema level` sets it")
 
     def decide(settings: Settings, there: Subject) -> Subject:
         rows(there.level)
@@ -395,26 +376,27 @@ def _text(value: object) -> str | None:
 def _rows(
     act: Act,
     subject: str,
-    names: Sequence[str],
-    now: Texts,
-    before: Texts,
-    after: Texts,
+    names: Sequence[K],
+    now: Mapping[K, object],
+    before: Mapping[K, object],
+    after: Mapping[K, object],
     *,
     said: str = "{} is",
     hint: str,
 ) -> list[UndoRow]:
-    """What an undo does with these values. Refused, with the first that differ, where they are not as the act left
-    them."""
+    """What an undo does with these values, as texts. Refused, with the first that differ, where they are not as the
+    act left them. None, and a name that is not there: there is no such value."""
+    found, then, left = ([_text(state.get(name)) for name in names] for state in (now, before, after))
     moved = [
-        f"{said.format(name)} {now.get(name) or 'not set'}, and the act left it {after.get(name) or 'not set'}"
-        for name in names
-        if now.get(name) != after.get(name)
+        f"{said.format(name)} {is_now or 'not set'}, and the act left it {was or 'not set'}"
+        for name, is_now, was in zip(names, found, left, strict=True)
+        if is_now != was
     ]
     if moved:
         more = f"; and {len(moved) - SHOWN_MAX} more" if len(moved) > SHOWN_MAX else ""
         listed = "; ".join(moved[:SHOWN_MAX])
         raise Refused(f"{subject} has changed since act {act.act_id}: {listed}{more}", hint=hint)
-    return [UndoRow(subject, name, now.get(name), before.get(name)) for name in names]
+    return [UndoRow(subject, str(name), *texts) for name, *texts in zip(names, found, then, strict=True)]
 
 
 def _check_outcomes(act: Act, outcomes: Mapping[TopicPartition, KlogError | None]) -> None:

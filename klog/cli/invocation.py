@@ -21,13 +21,14 @@ from klog.cli import error_report, interrupt, standard_streams
 from klog.cli.flags import DEFAULT_TIMEOUT_S, GlobalFlags
 from klog.cli.name_values import connect_by
 from klog.cli.progress import Drawing, at_work
-from klog.cli.target import Target, profile_of_addresses, profile_of_other, resolve, secured
+from klog.cli.target import Target, klog_home, profile_of_addresses, profile_of_other, resolve, secured
 from klog.cli.traits import Traits, command_name
 from klog.errors import KlogError, UnknownTopicOrPartition, UsageError
 from klog.render import Format, Report, render
 from klog.render.visible import for_stream, is_terminal
 
 if TYPE_CHECKING:
+    from klog.admin.health.snapshot import Where
     from klog.admin.profiles import Profile
     from klog.cli.connect import Connection
     from klog.cli.session import Session
@@ -158,6 +159,14 @@ class Invocation(Drawing):
     def target(self) -> Target:
         """The cluster that is meant, and who said so."""
         return self.connection.target
+
+    @property
+    def where(self) -> Where:
+        """The cluster that is meant, for what looks at it whether it answers or not."""
+        from klog.admin.health.snapshot import Where
+
+        one = self.target
+        return Where(one.bootstrap, one.zookeeper, one.source, klog_home(), one.directory, one.security, self.timeout_s)
 
     async def cluster(self, *, client_id: str | None = None) -> Cluster:
         """A connection to the cluster, closed when the command ends."""

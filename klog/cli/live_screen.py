@@ -147,15 +147,13 @@ def _table(row_type: type, rows: Sequence[Any]) -> list[str]:
 
 async def steps_of(invocation: Invocation, subject: list[str]) -> list[Step]:
     """What `klog status` says of a subject."""
-    from klog.admin.health.snapshot import Where
     from klog.client.positions import parse_position
     from klog.tools.status import HISTORY
     from klog.tools.why.gathering import parsed, why
 
     asked = parsed(subject)
-    cluster, target = await invocation.cluster(), invocation.target
-    where = Where(target.bootstrap, target.zookeeper, target.source, klog_home(), timeout_s=invocation.timeout_s)
-    return await why(cluster, invocation.zookeeper, where, asked, parse_position(HISTORY))
+    cluster = await invocation.cluster()
+    return await why(cluster, invocation.zookeeper, invocation.where, asked, parse_position(HISTORY))
 
 
 def _wrapped(steps: Sequence[Step]) -> list[str]:

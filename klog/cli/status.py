@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -95,13 +94,7 @@ async def _write_page(invocation: Invocation, file: str) -> Report | None:
     from klog.tools import cluster_report
 
     cluster = await invocation.cluster()
-    facts = await cluster_report.gather(
-        cluster,
-        invocation.zookeeper,
-        bootstrap=await invocation.bootstrap_servers(),
-        zookeeper_address=invocation.target.zookeeper,
-        home=klog_home(),
-    )
+    facts = await cluster_report.gather(cluster, invocation.zookeeper, invocation.where)
     text = await asyncio.to_thread(cluster_report.render, facts)
     if file == "-":
         sys.stdout.write(text)
@@ -115,15 +108,15 @@ async def _write_page(invocation: Invocation, file: str) -> Report | None:
 
 async def _explain(invocation: Invocation, subject: list[str]) -> Report:
     """From the symptom of a subject to its first cause."""
-    from klog.admin.health.screen import wrapped
     from klog.cli.live_screen import steps_of
+    from klog.render.fitting import wrapped
     from klog.tools.why.steps import Step
 
     steps = await steps_of(invocation, subject)
     helps = dict.fromkeys(step.do for step in steps if step.do is not None)
     footer = "" if helps else "nothing is wrong"
     if helps and invocation.output is Format.TABLE:
-        footer = "\n".join(line for one in helps for line in wrapped(one, "to do: ", _width(sys.stderr)))
+        footer = "\n".join(line for one in helps for line in wrapped(one, _width(sys.stderr), "to do: "))
     return Report(invocation.command, Step, steps, failed=bool(helps), footer=footer)
 
 
@@ -158,10 +151,10 @@ def _where(invocation: Invocation) -> tuple[Where, str]:
     from klog.admin.health.snapshot import Where
     from klog.admin.local_state import look, recorded_clusters
 
-    home = klog_home()
     try:
-        target = invocation.target
+        where, target = invocation.where, invocation.target
     except NoCluster:
+        home = klog_home()
         there = recorded_clusters(home)
         if not there:
             raise
@@ -171,13 +164,10 @@ def _where(invocation: Invocation) -> tuple[Where, str]:
                 f"{len(there)} local clusters were run here, and none runs: {listed}",
                 hint="start one (`klog up --dir DIR`), or say which is meant: -B HOST:PORT",
             ) from None
-        last = there[0]
+        last, timeout_s = there[0], invocation.timeout_s
         source = f"the local cluster in {last.directory}"
-        where = Where(last.bootstrap, last.zookeeper or None, source, home, last.directory)
-        return replace(where, timeout_s=invocation.timeout_s), "local"
-    where = Where(
-        target.bootstrap, target.zookeeper, target.source, home, target.directory, target.security, invocation.timeout_s
-    )
+        where = Where(last.bootstrap, last.zookeeper or None, source, home, last.directory, timeout_s=timeout_s)
+        return where, "local"
     profile = invocation.profile
     named = profile.name if profile is not None else "local" if target.directory is not None else ""
     return where, named if target.directory is None or look(target.directory) is not None else ""

@@ -29,7 +29,7 @@ from typing import Any, Final, NamedTuple
 
 from klog.client.producer_settings import AuditSettings
 from klog.clock import SYSTEM_CLOCK, Clock
-from klog.errors import KlogError, MalformedRequest
+from klog.errors import MalformedRequest
 from klog.names import AUDIT_TOPIC
 
 HEADER: Final = "klog.audit"
@@ -165,8 +165,8 @@ class Auditor:
             count.first_ms, count.last_ms = min(count.first_ms, when), max(count.last_ms, when)
         return when, f"{when} {number}{self._tail}".encode(), window
 
-    def settle(self, window: _Window, error: KlogError | None, *, maybe: bool = False) -> None:
-        """A message was acknowledged, or failed; ``maybe``: it failed but may be in the log."""
+    def settle(self, window: _Window, error: object, *, maybe: bool = False) -> None:
+        """A message was acknowledged, or failed with an ``error``; ``maybe``: it failed but may be in the log."""
         with self._lock:
             window.under_way -= 1
             if error is None:

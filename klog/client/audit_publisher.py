@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from klog.client.audit import TOPIC_SETTINGS, Auditor, Publication
+from klog.client.send_errors import may_be_in_the_log
 from klog.client.servers import silent_logger
 from klog.clock import SYSTEM_CLOCK, Clock
 
@@ -142,3 +143,11 @@ def ensure_audit_topic(settings: Mapping[str, Any], topic: str) -> bool:
 def _create(client: Any, topic: str, *, replicas: int) -> None:
     made = NewTopic(topic, num_partitions=1, replication_factor=replicas, config=dict(TOPIC_SETTINGS))
     client.create_topics([made], operation_timeout=CREATION_S, request_timeout=CREATION_S)[topic].result(CREATION_S)
+
+
+def settle_delivery(
+    auditor: Auditor, window: Any, then: Callable[[Any, Any], None], error: KafkaError | None, answer: Any
+) -> None:
+    """A stamped message counts when its fate is known: confluent-kafka's callback, with ``then`` behind it."""
+    auditor.settle(window, error, maybe=error is not None and may_be_in_the_log(error))
+    then(error, answer)

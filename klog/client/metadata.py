@@ -51,6 +51,10 @@ class TopicNode(NamedTuple):
         """The first partition's, as other tools show it."""
         return len(next(iter(self.partitions.values())).replicas) if self.partitions else 0
 
+    def names(self, only: Iterable[int] | None = None) -> list[TopicPartition]:
+        """Its partitions, or those of these numbers."""
+        return [TopicPartition(self.name, one) for one in (self.partitions if only is None else only)]
+
 
 class Metadata(NamedTuple):
     """One answer of one broker."""

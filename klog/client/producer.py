@@ -28,13 +28,13 @@ from typing import Any, Literal
 from confluent_kafka import KafkaException
 
 from klog.client.audit import Auditor, with_stamp
-from klog.client.audit_publisher import AuditPublisher
+from klog.client.audit_publisher import AuditPublisher, settle_delivery
 from klog.client.audited_topics import AuditedTopics
 from klog.client.headers import check_header_name
 from klog.client.message import Headers, Message
 from klog.client.partition_choice import PartitionChoice, Partitioner
 from klog.client.producer_settings import AuditSettings, read_settings
-from klog.client.send_errors import error_from, may_be_in_the_log, open_producer, untaken
+from klog.client.send_errors import open_producer, untaken
 from klog.client.sending import Callback, Sending, SendingOne, SendingSet
 from klog.client.servers import librdkafka_servers
 from klog.client.zookeeper_access import without_access
@@ -215,7 +215,7 @@ class Producer:
         timestamp, stamp, window = auditor.stamp(topic, timestamp)
         stamped = value, key, tuple(with_stamp(headers, stamp)), timestamp
         try:
-            self._buffer(topic, stamped, partition, partial(_settle_audited, auditor, window, topic, delivered))
+            self._buffer(topic, stamped, partition, partial(settle_delivery, auditor, window, delivered))
         except KlogError as error:
             auditor.settle(window, error)
             raise
@@ -305,12 +305,6 @@ def _parts(message: Message, key: bytes | None) -> _Parts:
     for name, _ in headers:
         check_header_name(name)
     return value, key if its_key is None else its_key, headers, timestamp
-
-
-def _settle_audited(auditor: Auditor, window: Any, topic: str, delivered: _Delivered, error: Any, answer: Any) -> None:
-    found = None if error is None else error_from(error, f"{topic}-{answer.partition()}")
-    auditor.settle(window, found, maybe=error is not None and may_be_in_the_log(error))
-    delivered(error, answer)
 
 
 class _Serving:

@@ -19,6 +19,8 @@ from klog.protocol.apis import ApiKey
 from klog.protocol.reassignment import COPYING
 
 DESCRIBE_LOG_DIRS_MAX = 4
+PREFERRED = 0
+"""The protocol's kind of election."""
 
 
 class Reassigning(NamedTuple):
@@ -107,15 +109,14 @@ async def describe_reassignments(cluster: Cluster) -> list[Reassigning]:
 
 
 async def elect_leaders(
-    cluster: Cluster, names: Iterable[TopicPartition] | None, *, unclean: bool = False
+    cluster: Cluster, names: Iterable[TopicPartition] | None
 ) -> dict[TopicPartition, KlogError | None]:
-    """Elect preferred (or unclean) leaders of these partitions, or of all that need it. Returns partition -> error or
-    None."""
+    """Elect preferred leaders of these partitions, or of all that need it. Returns partition -> error or None."""
     answer = await cluster.to_controller(
         ApiKey.ELECT_LEADERS,
         2,
         1,
-        election_type=1 if unclean else 0,
+        election_type=PREFERRED,
         topic_partitions=None if names is None else _numbers(names),
         timeout=int(cluster.timeout_s * 1000),
     )

@@ -7,7 +7,7 @@ offsets are byte addresses. On a plain Kafka broker offsets are counters, and ar
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import NamedTuple, TypeVar
 
 from klog.client import leader_requests
@@ -28,73 +28,71 @@ class Bounds(NamedTuple):
     end: int
 
 
-async def bounds(cluster: Cluster, topic: str, partitions: Sequence[int]) -> dict[int, Bounds]:
+async def bounds(cluster: Cluster, names: Collection[TopicPartition]) -> dict[TopicPartition, Bounds]:
     """Start and end of each partition; the first error is raised."""
     starts, ends = await asyncio.gather(
-        _list_offsets(cluster, topic, partitions, EARLIEST),
-        _list_offsets(cluster, topic, partitions, LATEST),
+        _list_offsets(cluster, dict.fromkeys(names, EARLIEST)), _list_offsets(cluster, dict.fromkeys(names, LATEST))
     )
-    return {one: Bounds(starts[one] or 0, ends[one] or 0) for one in partitions}
+    return {one: Bounds(starts[one] or 0, ends[one] or 0) for one in names}
 
 
-async def replica_bounds(cluster: Cluster, topic: str, partitions: Sequence[int], broker_id: int) -> dict[int, Bounds]:
+async def replica_bounds(
+    cluster: Cluster, names: Collection[TopicPartition], broker_id: int
+) -> dict[TopicPartition, Bounds]:
     """Start and end (the high watermark) of one broker's own replicas; the first error is raised."""
     channel = await cluster.channel(broker_id)
-    wanted = [TopicPartition(topic, one) for one in partitions]
     starts, ends = [
-        await leader_requests.list_offsets(channel, dict.fromkeys(wanted, which), replica_id=REPLICA)
+        await leader_requests.list_offsets(channel, dict.fromkeys(names, which), replica_id=REPLICA)
         for which in (EARLIEST, LATEST)
     ]
-    return {
-        one.partition: Bounds(_or_raise(starts[one]).offset or 0, _or_raise(ends[one]).offset or 0) for one in wanted
-    }
+    return {one: Bounds(_or_raise(starts[one]).offset or 0, _or_raise(ends[one]).offset or 0) for one in names}
 
 
 async def resolve(
     cluster: Cluster,
-    topic: str,
-    partitions: Sequence[int],
-    position: Position,
-    known: Mapping[int, Bounds] | None = None,
-) -> dict[int, int]:
-    """The offset of ``position`` in each partition, clamped to its bounds; the first error is raised."""
-    within = known or await bounds(cluster, topic, partitions)
-    if position.anchor is Anchor.TIME:
-        times = await _list_offsets(cluster, topic, partitions, position.value)
-        found = {one: within[one].end if offset is None else offset for one, offset in times.items()}
-    else:
-        wanted = {one: position.counted(*within[one]) for one in partitions}
-        is_counted = any(messages for _, messages in wanted.values())
-        found = await _find(cluster, topic, wanted) if is_counted else {one: at for one, (at, _) in wanted.items()}
-    return {one: min(max(found[one], within[one].start), within[one].end) for one in partitions}
+    positions: Mapping[TopicPartition, Position],
+    known: Mapping[TopicPartition, Bounds] | None = None,
+) -> dict[TopicPartition, int]:
+    """The offset of each partition's position, clamped to its bounds; the first error is raised."""
+    within = known or await bounds(cluster, positions.keys())
+    times = {one: position.value for one, position in positions.items() if position.anchor is Anchor.TIME}
+    counted = {one: position.counted(*within[one]) for one, position in positions.items() if one not in times}
+    found = {one: place for one, (place, _) in counted.items()}
+    for one, offset in (await _list_offsets(cluster, times)).items():
+        found[one] = within[one].end if offset is None else offset
+    found |= await _find(cluster, {one: wanted for one, wanted in counted.items() if wanted[1]})
+    return {one: min(max(offset, within[one].start), within[one].end) for one, offset in found.items()}
 
 
-async def timestamps(cluster: Cluster, topic: str, offsets: Mapping[int, int]) -> dict[int, int | None]:
+async def timestamps(cluster: Cluster, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
     """The timestamp of the first message at or after each offset, in ms; None if there is none."""
-    answers = await cluster.to_leaders(
-        {TopicPartition(topic, one): offset for one, offset in offsets.items()}, first_timestamp
-    )
-    return {one.partition: _or_raise(answer) for one, answer in answers.items()}
+    answers = await cluster.to_leaders(offsets, first_timestamp)
+    return {one: _or_raise(answer) for one, answer in answers.items()}
 
 
-async def _list_offsets(cluster: Cluster, topic: str, partitions: Sequence[int], when: int) -> dict[int, int | None]:
-    answers = await cluster.to_leaders(
-        {TopicPartition(topic, one): when for one in partitions}, leader_requests.list_offsets, wait_for_leader=True
-    )
-    return {one.partition: _or_raise(answer).offset for one, answer in answers.items()}
+async def messages_in(
+    cluster: Cluster, spans: Mapping[TopicPartition, tuple[int, int]]
+) -> dict[TopicPartition, int | None]:
+    """How many messages lie in each [from, to); None where the leader does not say, or does not answer."""
+    answers = await cluster.to_leaders(spans, leader_requests.count_messages)
+    return {
+        one: None if answer is None or isinstance(answer, KlogError) else answer.messages
+        for one, answer in answers.items()
+    }
 
 
-async def _find(cluster: Cluster, topic: str, wanted: dict[int, tuple[int, int]]) -> dict[int, int]:
-    answers = await cluster.to_leaders(
-        {TopicPartition(topic, one): question for one, question in wanted.items()},
-        leader_requests.find_message,
-        wait_for_leader=True,
-    )
+async def _list_offsets(cluster: Cluster, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+    answers = await cluster.to_leaders(times, leader_requests.list_offsets, wait_for_leader=True)
+    return {one: _or_raise(answer).offset for one, answer in answers.items()}
+
+
+async def _find(cluster: Cluster, steps: Mapping[TopicPartition, tuple[int, int]]) -> dict[TopicPartition, int]:
+    answers = await cluster.to_leaders(steps, leader_requests.find_message, wait_for_leader=True)
     found = {}
     for one, answer in answers.items():
-        place, n = wanted[one.partition]
+        place, n = steps[one]
         offset = _or_raise(answer)
-        found[one.partition] = place + n if offset is None else offset
+        found[one] = place + n if offset is None else offset
     return found
 
 

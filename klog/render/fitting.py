@@ -72,15 +72,25 @@ def fit(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) ->
             texts.remove(at)
             room = max(TEXT_MIN, width - sum(sizes) - GAP * (len(shown) - 1) + sizes[at])
             for row in table:
-                row[at] = "\n".join(_wrapped(row[at], room, breaks_words=breaks_words))
+                row[at] = "\n".join(wrapped(row[at], room, breaks_words=breaks_words))
             sizes[at] = size_of(at)
     return Fitted(shown, heads, [[cell.split("\n") for cell in row] for row in table], left_out)
 
 
-def _wrapped(text: str, width: int, *, breaks_words: bool) -> list[str]:
-    """A command between backquotes stays whole where it can: it is pasted."""
+def wrapped(text: str, width: int, start: str = "", *, breaks_words: bool = False) -> list[str]:
+    """Lines of at most so many characters, the first one behind ``start``, the others below the text behind it.
+
+    A command between backquotes stays whole, on a line of its own even where it is longer: it is pasted.
+    """
     kept = re.sub(r"`[^`]*`", lambda found: found[0].replace(" ", "\0"), text)
-    lines = textwrap.wrap(kept, width, break_long_words=breaks_words, break_on_hyphens=False) or [""]
+    lines = textwrap.wrap(
+        kept,
+        width,
+        initial_indent=start,
+        subsequent_indent=" " * len(start),
+        break_long_words=breaks_words,
+        break_on_hyphens=False,
+    ) or [start]
     return [line.replace("\0", " ") for line in lines]
 
 

@@ -18,10 +18,8 @@ from klog import __version__
 from klog.admin import acts
 from klog.admin.acts import ActRow
 from klog.admin.health.findings import Finding
-from klog.admin.health.snapshot import Where
 from klog.admin.health.verdict import BrokerState, broker_states, count_partitions, group_lags
 from klog.client.positions import parse_position
-from klog.clock import SYSTEM_CLOCK, Clock
 from klog.errors import KlogError, MalformedRequest, TimedOut
 from klog.names import counted
 from klog.protocol.apis import ApiKey
@@ -47,9 +45,7 @@ from klog.tools.top.facts import (
 )
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from klog.admin.health.snapshot import Snapshot
+    from klog.admin.health.snapshot import Snapshot, Where
     from klog.client.cluster import Cluster
     from klog.client.metadata import Metadata
     from klog.coordination.zookeeper import ZooKeeper
@@ -88,8 +84,6 @@ class Point(NamedTuple):
 class Facts:
     """What the page is made of."""
 
-    cluster: str
-    cluster_id: str
     snapshot: Snapshot
     findings: Sequence[Finding] = ()
     history: Mapping[int, Sequence[Point]] = field(default_factory=dict)
@@ -100,12 +94,16 @@ class Facts:
     events: Sequence[Event] = ()
     missing: list[str] = field(default_factory=list)
     """What could not be read, and why."""
-    now_ms: int = 0
 
     @property
     def brokers(self) -> list[BrokerState]:
         """All that live, or have replicas."""
         return broker_states(self.snapshot)
+
+    @property
+    def now_ms(self) -> int:
+        """When the snapshot was taken."""
+        return self.snapshot.now_ms
 
     @property
     def metadata(self) -> Metadata:
@@ -120,26 +118,16 @@ class Facts:
         return round(max(0, self.now_ms - first) / 3_600_000, 2)
 
 
-async def gather(
-    cluster: Cluster,
-    zookeeper: Callable[[], Awaitable[ZooKeeper]],
-    *,
-    bootstrap: str | None,
-    zookeeper_address: str | None,
-    home: Path,
-    clock: Clock = SYSTEM_CLOCK,
-) -> Facts:
+async def gather(cluster: Cluster, zookeeper: Callable[[], Awaitable[ZooKeeper]], where: Where) -> Facts:
     """All facts; a part that cannot be read is named in `Facts.missing`. Only a cluster without brokers is an error."""
 
     async def connected() -> Cluster:
         return cluster
 
-    where = Where(bootstrap, zookeeper_address, "the caller", home, timeout_s=cluster.timeout_s)
     snapshot, findings = await with_causes(await look(where), connected, zookeeper)
     if snapshot.metadata is None:
         raise TimedOut(snapshot.no_brokers or "no broker answers")
-    cluster_id = snapshot.metadata.cluster_id or "unknown"
-    facts = Facts(cluster.bootstrap, cluster_id, snapshot, findings, now_ms=clock.now_ms())
+    facts = Facts(snapshot, findings)
     if snapshot.no_groups is not None:
         facts.missing.append(f"the lag of groups: {snapshot.no_groups}")
     live = [one.broker for one in facts.brokers if one.state == "up"]
@@ -215,9 +203,13 @@ def render(facts: Facts) -> str:
     ]
     first = facts.now_ms - int(facts.hours * 3_600_000)
     return render_page(
-        name=facts.cluster.replace(",", ", "),  # lines break behind addresses
+        name=(facts.snapshot.bootstrap or "").replace(",", ", "),  # lines break behind addresses
         title="klog cluster",
-        about=(("", "Cluster "), ("code", facts.cluster_id), ("", f" at {moment_text(facts.now_ms)} UTC")),
+        about=(
+            ("", "Cluster "),
+            ("code", facts.metadata.cluster_id or "unknown"),
+            ("", f" at {moment_text(facts.now_ms)} UTC"),
+        ),
         tiles=_tiles(facts),
         findings=[_text(f"{one.severity}: {one.what}: {one.found}") for one in facts.findings[:FINDINGS_SHOWN]],
         sections=[section for section in sections if section is not None],

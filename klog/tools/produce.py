@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, BinaryIO
 
 from klog.admin.answers import check_partitions
-from klog.admin.settings import describe_settings
+from klog.admin.settings import setting_of
 from klog.admin.topics import create_topic
 from klog.admin.waiting import tell_waiting, why_not_taken
 from klog.errors import InvalidTopic, KlogError, UnknownTopicOrPartition
@@ -169,11 +169,11 @@ async def _size_bound(cluster: Cluster, topic: str) -> str | None:
 
 
 async def _setting(cluster: Cluster, topic: str, name: str) -> str | None:
+    """None where the cluster does not tell."""
     try:
-        found = (await describe_settings(cluster, [topic], names=[name]))[topic]
+        return await setting_of(cluster, topic, name)
     except KlogError:
         return None
-    return next((one.value for one in found if one.name == name), None)
 
 
 async def _why_timed_out(

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from klog.client.audit import Auditor, with_stamp
-from klog.client.audit_publisher import AuditPublisher
+from klog.client.audit_publisher import AuditPublisher, settle_delivery
 from klog.client.headers import check_header_name
 from klog.client.producer_settings import audit_settings, bound_messages
-from klog.client.send_errors import error_from, may_be_in_the_log, undelivered, untaken
+from klog.client.send_errors import undelivered, untaken
 from klog.errors import KlogError, MessageTooLarge, UsageError
 from klog.render.jsonl import Content, from_line
 from klog.tools.deliveries import Deliveries, Line, LineRange, Several, plain, ranges
@@ -289,7 +289,7 @@ class Sender:
         if self._auditor is not None:
             extra["timestamp"], stamp, window = self._auditor.stamp(self._topic, content.timestamp_ms)
             extra["headers"] = with_stamp(content.headers, stamp)
-            answered = partial(_settle_audited, self._auditor, window, self._topic, answered)
+            answered = partial(settle_delivery, self._auditor, window, answered)
         if self._pace is not None:
             self._pace.wait(len(content.value or b"") + len(content.key or b""), self._producer.poll, self._stop)
         while not self._stop.is_set():
@@ -379,15 +379,6 @@ class Sender:
                 count.first_offset = offset
             count.last_offset = offset
         return True
-
-
-def _settle_audited(
-    auditor: Auditor, window: Any, topic: str, answered: Callable[[Any, Any], None], error: Any, message: Any
-) -> None:
-    """A stamped message counts in the audit when its fate is known."""
-    failed = None if error is None else error_from(error, topic)
-    auditor.settle(window, failed, maybe=error is not None and may_be_in_the_log(error))
-    answered(error, message)
 
 
 def _numbered(runs: Iterable[list[bytes]]) -> Iterator[tuple[int, list[bytes]]]:

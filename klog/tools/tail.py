@@ -120,8 +120,7 @@ async def _look_for_new(
             topics = topics.union(_matching(there, wanted)) - (missing & missed)
             seen = {one for one in seen if one.topic in topics}
         for topic in sorted(topics & there.keys()):
-            partitions = [TopicPartition(topic, one) for one in there[topic].partitions]
-            if new := [one for one in partitions if one not in seen]:
+            if new := [one for one in there[topic].names() if one not in seen]:
                 seen.update(new)
                 reader.add(new)
 
@@ -187,24 +186,21 @@ async def spans_of(
     """
     from klog.client.resolve import bounds, replica_bounds, resolve
 
-    spans: dict[TopicPartition, Span] = {}
+    names: list[TopicPartition] = []
     for topic in dict.fromkeys(topics):
         node = await cluster.topic(topic)
         chosen = list(node.partitions) if partitions is None else list(partitions)
         check_partitions(node, chosen)
-        if replica is None:
-            within = await bounds(cluster, topic, chosen)
-        else:
+        if replica is not None:
             chosen = await _replicated_by(cluster, node, chosen, replica, are_named=partitions is not None)
-            within = await replica_bounds(cluster, topic, chosen, replica)
-        begins = await resolve(cluster, topic, chosen, begin, within)
-        ends = await resolve(cluster, topic, chosen, end, within) if end is not None else None
-        for one in chosen:
-            spans[TopicPartition(topic, one)] = Span(begins[one], None if ends is None else ends[one])
-            if begin.anchor is Anchor.OFFSET and begins[one] != begin.value:
-                start, stop = within[one]
-                note(f"{topic}-{one} has {start} to {stop}, not {begin.value}: starting at {begins[one]}")
-    return spans
+        names += node.names(chosen)
+    within = await bounds(cluster, names) if replica is None else await replica_bounds(cluster, names, replica)
+    begins = await resolve(cluster, dict.fromkeys(names, begin), within)
+    ends = await resolve(cluster, dict.fromkeys(names, end), within) if end is not None else {}
+    for one, (start, stop) in within.items():
+        if begin.anchor is Anchor.OFFSET and begins[one] != begin.value:
+            note(f"{one} has {start} to {stop}, not {begin.value}: starting at {begins[one]}")
+    return {one: Span(begins[one], ends.get(one)) for one in names}
 
 
 async def _replicated_by(
@@ -237,17 +233,10 @@ def _reach(options: TailOptions) -> tuple[Position, Position | None, bool]:
 
 async def _count_before(cluster: Cluster, spans: Mapping[TopicPartition, Span]) -> int | None:
     """How many messages lie before the spans; None where the brokers cannot say."""
-    from klog.client import leader_requests
+    from klog.client.resolve import messages_in
 
-    answers = await cluster.to_leaders(
-        {one: (EARLIEST, span.begin) for one, span in spans.items()}, leader_requests.count_messages
-    )
-    total = 0
-    for answer in answers.values():
-        if answer is None or isinstance(answer, KlogError) or answer.messages is None:
-            return None
-        total += answer.messages
-    return total
+    counts = await messages_in(cluster, {one: (EARLIEST, span.begin) for one, span in spans.items()})
+    return None if None in counts.values() else sum(filter(None, counts.values()))
 
 
 def parse_partitions(text: str) -> tuple[int, ...]:

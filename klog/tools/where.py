@@ -56,7 +56,7 @@ async def where(cluster: Cluster, topic: str, partition: int, offset: int) -> Pl
     try:
         place = await cluster.to_leader(one, offset, _locate)
     except OffsetOutOfRange as error:
-        start, end = (await resolve.bounds(cluster, topic, [partition]))[partition]
+        start, end = (await resolve.bounds(cluster, [one]))[one]
         there = f"the first is {start}, the last {end - 1}" if start < end else "the partition is empty"
         raise OffsetOutOfRange(f"{one} has no message {offset}: {there}") from error
     last = place.batch_offset + place.messages - 1

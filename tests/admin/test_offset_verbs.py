@@ -13,6 +13,7 @@ from klog.client.cluster import Cluster
 from klog.client.positions import parse_position, parse_range
 from klog.client.resolve import resolve
 from klog.errors import InvalidTopic, OffsetOutOfRange, UnknownTopicOrPartition
+from klog.names import TopicPartition
 from klog.render.values import moment
 from klog.tools.where import where
 from tests.broker_fixture import RunningBroker
@@ -149,9 +150,11 @@ def test_positions_counted_in_messages_are_exact_in_any_log(broker: RunningBroke
     assert offsets[-1] == offsets[-2] + 1, "a batch of more records than bytes takes an address for each record"
     some = sorted({*range(12), *chance.sample(range(count), min(count, 40)), count - 1, count, count + 5})
 
+    name = TopicPartition(topic, 0)
+
     async def ask(cluster: Cluster) -> dict[str, int]:
         return {
-            text: (await resolve(cluster, topic, [0], parse_position(text)))[0]
+            text: (await resolve(cluster, {name: parse_position(text)}))[name]
             for number in some
             for text in (f"+{number}", f"-{number}")
         }

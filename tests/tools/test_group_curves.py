@@ -118,7 +118,7 @@ def test_moments_reach_back_a_day_and_end_now(minutes: int) -> None:
 
 
 def facts_with(*found: Curve) -> Facts:
-    return Facts("c", "id", Snapshot(), curves=found, curve_times=TIMES[-3:], now_ms=NOW_MS)
+    return Facts(Snapshot(NOW_MS), curves=found, curve_times=TIMES[-3:])
 
 
 def test_the_plot_has_the_largest_groups_and_says_what_it_lacks() -> None:

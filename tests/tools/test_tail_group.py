@@ -14,6 +14,7 @@ from confluent_kafka import TopicPartition as Assigned
 from klog.client.cluster import Cluster
 from klog.client.positions import parse_range
 from klog.errors import GroupIsHeld, TimedOut
+from klog.names import TopicPartition
 from klog.tools.tail import tail
 from klog.tools.tail_options import TailOptions
 from tests.broker_fixture import RunningBroker
@@ -43,8 +44,9 @@ def committed(broker: RunningBroker, group: str, topic: str, partitions: int) ->
 def ends(broker: RunningBroker, topic: str, partitions: int) -> list[int]:
     from klog.client.resolve import bounds
 
-    found = run(broker.bootstrap, lambda cluster: bounds(cluster, topic, range(partitions)))
-    return [found[one].end for one in range(partitions)]
+    names = [TopicPartition(topic, one) for one in range(partitions)]
+    found = run(broker.bootstrap, lambda cluster: bounds(cluster, names))
+    return [found[one].end for one in names]
 
 
 class Sink(io.BytesIO):

@@ -38,6 +38,8 @@ def known(
     snapshot = well()
     for broker in dead:
         kill(snapshot, broker)
+    ups = [one for one in events if one["kind"] == "broker-up"]
+    snapshot.located = {one["id"]: f"{one['host']}:{one['port']}" for one in ups if one["id"] in dead}
     snapshot.hung_addresses = list(hung)
     return Known(snapshot, events, no_events)
 

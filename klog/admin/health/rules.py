@@ -31,7 +31,6 @@ from klog.admin.health.odds import clocks, rare_flushes, uncompacted
 from klog.admin.health.partition_rules import crowded, of_topic, partitions_where
 from klog.admin.health.snapshot import SHARED_SETTINGS, Snapshot
 from klog.admin.health.zookeeper_rules import of_zookeeper
-from klog.admin.log_dirs import ROOM_BYTES_MIN
 from klog.client.metadata import Metadata, PartitionNode, TopicNode
 from klog.config.topic import effective_min_isr
 from klog.coordination import paths
@@ -405,7 +404,7 @@ def _log_dirs(snapshot: Snapshot, metadata: Metadata) -> Iterator[Finding]:
                 mend_disk(snapshot, one.broker),
                 "log-dir-offline",
             )
-        elif one.free_bytes is not None and one.free_bytes < ROOM_BYTES_MIN:
+        elif one.is_full:
             yield Finding(
                 CRITICAL,
                 f"broker {one.broker}, log dir {one.path}",
@@ -524,19 +523,17 @@ def _blamed(snapshot: Snapshot, metadata: Metadata, brokers: Sequence[int]) -> s
         if broker not in metadata.brokers or broker in snapshot.silent:
             return f"broker {broker}"
     for one in snapshot.log_dirs:
-        if one.broker in brokers and (
-            one.error is not None or (one.free_bytes is not None and one.free_bytes < ROOM_BYTES_MIN)
-        ):
+        if one.broker in brokers and (one.error is not None or one.is_full):
             return f"broker {one.broker}, log dir {one.path}"
     return None
 
 
 def _bring_back(snapshot: Snapshot, bad: Sequence[PartitionNode], metadata: Metadata) -> str:
-    missing = {broker for one in bad for broker in one.replicas if broker not in one.isr}
-    dead = sorted(broker for broker in missing if broker not in metadata.brokers)
+    missing = _missing(bad)
+    dead = [broker for broker in missing if broker not in metadata.brokers]
     if dead:
         return start(snapshot, dead)
-    hung = sorted(missing & snapshot.hung.keys())
+    hung = [broker for broker in missing if broker in snapshot.hung]
     if hung:
         return f"bring {brokers_named(hung)} back (`klog status brokers`)"
-    return f"wait until {brokers_named(sorted(missing))} caught up: --wait 1m"
+    return f"wait until {brokers_named(missing)} caught up: --wait 1m"

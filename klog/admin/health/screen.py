@@ -17,7 +17,6 @@ changed in the last hour
 
 from __future__ import annotations
 
-import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -28,6 +27,7 @@ from klog.admin.health.findings import CRITICAL, Finding, causes
 from klog.admin.health.snapshot import Snapshot
 from klog.admin.health.verdict import BROKEN, DOWN, WELL, PartitionCounts, Verdict, broker_states, group_lags, verdict
 from klog.admin.undo import can_be_undone
+from klog.render.fitting import wrapped
 from klog.render.value_texts import count_text
 from klog.render.visible import visible
 
@@ -172,24 +172,8 @@ def _finding(number: int, one: Finding, width: int) -> Iterator[Line]:
     for at, (word, text) in enumerate(texts):
         start = f"{word:{HEAD}}" if at == 0 else f"{'':{HEAD}}{word:5}"
         style = PLAIN if at else BAD if one.severity == CRITICAL else STRONG
-        for line in wrapped(visible(text), start, width):
+        for line in wrapped(visible(text), width, start):
             yield Line(line, style)
-
-
-_WORD: Final = re.compile(r"`[^`]*`\S*|\S+")
-"""A command between backquotes is one word: it is pasted."""
-
-
-def wrapped(text: str, start: str, width: int) -> list[str]:
-    """Lines of at most so many characters; a command stays on a line of its own even where it is longer."""
-    lines, indent = [start], " " * len(start)
-    for word in _WORD.findall(text):
-        gap = "" if lines[-1] in (start, indent) else " "
-        if gap and len(lines[-1]) + 1 + len(word) > width:
-            lines.append(indent + word)
-        else:
-            lines[-1] += gap + word
-    return lines
 
 
 def _changed(snapshot: Snapshot, width: int) -> Iterator[Line]:

@@ -21,10 +21,10 @@ from klog.admin.health.certificates import WARNING_DAYS, CertificateFact, certif
 from klog.admin.health.group_looks import GroupLook, group_looks
 from klog.admin.health.local_brokers import LocalBroker, brokers_in, local_brokers, processes_at, start_command
 from klog.admin.health.moving import watch_reassignments
-from klog.admin.log_dirs import free_bytes, total_bytes
+from klog.admin.log_dirs import ROOM_BYTES_MIN, free_bytes, total_bytes
 from klog.admin.partitions import CLEANUP_POLICY, replica_bytes
 from klog.admin.quarantine import LostRow, list_lost
-from klog.admin.settings import Described, describe_broker_settings, describe_settings
+from klog.admin.settings import Described, describe_broker_settings, topic_values
 from klog.admin.znode_acls import has_users, open_ones
 from klog.client import leader_requests
 from klog.client.bootstrap import parse_bootstrap
@@ -93,6 +93,11 @@ class LogDirFact:
     error: str | None
     free_bytes: int | None = None
     total_bytes: int | None = None
+
+    @property
+    def is_full(self) -> bool:
+        """Appends fail there, or will soon."""
+        return self.free_bytes is not None and self.free_bytes < ROOM_BYTES_MIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -449,10 +454,8 @@ async def _ask_topics(snapshot: Snapshot, cluster: Cluster) -> None:
     assert metadata is not None
     try:
         names = [MIN_ISR, AFTER_MAX_MS, MAX_BYTES, CLEANUP_POLICY]
-        told = await describe_settings(cluster, list(metadata.topics), names=names)
         asking = []
-        for topic, settings in told.items():
-            values = {one.name: one.value for one in settings}
+        for topic, values in (await topic_values(cluster, list(metadata.topics), names)).items():
             snapshot.min_isr[topic] = int(values.get(MIN_ISR) or 1)
             snapshot.max_bytes[topic] = int(values.get(MAX_BYTES) or 0)
             snapshot.ahead_max_ms[topic] = int(values.get(AFTER_MAX_MS) or NO_BOUND_MS)

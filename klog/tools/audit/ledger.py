@@ -25,7 +25,6 @@ from klog.client.audit import PRODUCED, TOPIC, VERSION, Count, Publication
 from klog.client.producer_settings import AUDIT_WINDOW_MS
 from klog.client.resolve import bounds
 from klog.errors import PeerError, UnknownTopicOrPartition
-from klog.names import TopicPartition
 from klog.tools.audit.tally import UNSTAMPED, Origin, Tally, Window
 from klog.tools.reader import read_ranges
 
@@ -83,10 +82,10 @@ async def read_ledger(cluster: Cluster, audit_topic: str = TOPIC, *, window_ms: 
         node = await cluster.topic(audit_topic)
     except UnknownTopicOrPartition:
         return Ledger(window_ms or AUDIT_WINDOW_MS)
-    within = await bounds(cluster, audit_topic, list(node.partitions))
-    ranges = {TopicPartition(audit_topic, one): (span.start, span.end) for one, span in within.items()}
     values: list[bytes] = []
-    await read_ranges(cluster, ranges, lambda message: values.append(message.value() or b""))
+    await read_ranges(
+        cluster, await bounds(cluster, node.names()), lambda message: values.append(message.value() or b"")
+    )
     return build_ledger(values, window_ms)
 
 

@@ -31,14 +31,12 @@ async def offsets_at(cluster: Cluster, topic: str, times_ms: Iterable[int]) -> d
 
     UnknownTopicOrPartition where the topic is not there; the first error of a leader is raised.
     """
-    partitions = list((await cluster.topic(topic)).partitions)
-    within = await bounds(cluster, topic, partitions)  # first: what comes later is not counted
+    within = await bounds(cluster, (await cluster.topic(topic)).names())  # first: what comes later is not counted
     limit = asyncio.Semaphore(QUESTIONS_AT_ONCE)
 
     async def ask(when: int) -> Offsets:
         async with limit:
-            found = await resolve(cluster, topic, partitions, Position(Anchor.TIME, when), within)
-        return {TopicPartition(topic, one): offset for one, offset in found.items()}
+            return await resolve(cluster, dict.fromkeys(within, Position(Anchor.TIME, when)), within)
 
     times = sorted(set(times_ms))
     return dict(zip(times, await asyncio.gather(*map(ask, times)), strict=True))
@@ -46,8 +44,8 @@ async def offsets_at(cluster: Cluster, topic: str, times_ms: Iterable[int]) -> d
 
 async def ends_of(cluster: Cluster, topic: str) -> Offsets:
     """Where every partition of a topic ends."""
-    within = await bounds(cluster, topic, list((await cluster.topic(topic)).partitions))
-    return {TopicPartition(topic, one): found.end for one, found in within.items()}
+    within = await bounds(cluster, (await cluster.topic(topic)).names())
+    return {one: found.end for one, found in within.items()}
 
 
 async def count_windows(

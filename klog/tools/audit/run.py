@@ -147,7 +147,7 @@ async def _spans(
     """What is new of each partition, when that was asked, and whether it replaces what was counted before."""
     node = await cluster.topic(topic, fresh=True, suggest=bool(options.topics))
     counted_ms = round(time.time() * 1000)
-    within = await bounds(cluster, topic, list(node.partitions))
+    within = {one.partition: span for one, span in (await bounds(cluster, node.names())).items()}
     known = None if options.anew else ledger.counted.get((options.tier, topic))
     ends = {} if known is None else known.ends
     is_another = any(one not in within or end > within[one].end for one, end in ends.items())

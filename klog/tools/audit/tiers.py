@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from klog.admin.settings import describe_settings
+from klog.admin.settings import setting_of
 from klog.errors import Refused, UnknownTopicOrPartition, UsageError
 from klog.tools.audit.compare import Judgement, State, by_number, by_stamps
 from klog.tools.audit.ledger import Ledger
@@ -229,8 +229,7 @@ async def retention_ms(cluster: Cluster, topic: str) -> int:
     """How long the topic keeps messages; very long where it does so for ever, or no broker answers."""
     forever = 2**62
     try:
-        found = await describe_settings(cluster, [topic], names=["retention.ms"])
+        value = await setting_of(cluster, topic, "retention.ms")
     except UnknownTopicOrPartition:
         return forever
-    value = next((one.value for one in found.get(topic, []) if one.name == "retention.ms"), None)
     return forever if value is None or int(value) < 0 else int(value)

@@ -152,9 +152,7 @@ class ClusterEndpoint:
 
     async def bounds(self, partition: TopicPartition) -> tuple[int, int]:
         """The offset of the first message, and the end that consumers are shown."""
-
-        topic, number = partition
-        found = (await self.patiently(lambda cluster: bounds(cluster, topic, [number])))[number]
+        found = (await self.patiently(lambda cluster: bounds(cluster, [partition])))[partition]
         return found.start, max(found.start, found.end)
 
     async def fetch(self, partition: TopicPartition, at: int, partition_bytes: int = PARTITION_BYTES) -> Fetched:

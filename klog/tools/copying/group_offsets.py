@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from klog.client import group_requests
 from klog.client.answers import check
+from klog.client.partition_requests import by_partition
 from klog.errors import IllegalGeneration, NonEmptyGroup, UnknownMemberId
 from klog.names import TopicPartition
 from klog.protocol.apis import ApiKey
@@ -106,11 +107,8 @@ class GroupOffsets:
         check(answer, f"the offsets of group {group}")
         return {
             name: Commit(int(one.committed_offset), str(one.metadata or ""))
-            for topic in answer.topics
-            for one in topic.partitions
-            if (name := TopicPartition(str(topic.name), int(one.partition_index))) in within
-            and int(one.error_code) == 0
-            and one.committed_offset >= 0
+            for name, one in by_partition(answer.topics)
+            if name in within and int(one.error_code) == 0 and one.committed_offset >= 0
         }
 
     async def write(self, group: str, commits: Commits) -> None:

@@ -240,8 +240,7 @@ class _Leg:
             self.side.note(f"{self._name} has no matching topic{waits}")
         is_new = False
         for topic in topics:
-            partitions = [TopicPartition(topic.name, number) for number in topic.partitions]
-            if new := [one for one in partitions if one not in self.copies]:
+            if new := [one for one in topic.names() if one not in self.copies]:
                 is_new = True
                 await self._begin(topic, new, first=first)
         if is_new:
@@ -262,9 +261,9 @@ class _Leg:
         largest, self._target_ids[name] = await self._target.patiently(have)
         committed = (await self._offsets.read([self._mirror.group], new))[self._mirror.group]
         positions = {one: Position.of_commit(commit) for one, commit in committed.items()}
-        within = await self._asking.patiently(lambda cluster: bounds(cluster, name, [one.partition for one in new]))
+        within = await self._asking.patiently(lambda cluster: bounds(cluster, new))
         started = await asyncio.gather(
-            *(self._place(one, positions.get(one), within[one.partition], largest, first=first) for one in new)
+            *(self._place(one, positions.get(one), within[one], largest, first=first) for one in new)
         )
         for one, copy in zip(new, started, strict=True):
             self.copies[one] = copy
@@ -392,12 +391,8 @@ async def mirrored_offsets(
     rows = []
     for side in sources:
         metadata = await side.look()
-        partitions = [
-            TopicPartition(topic.name, number)
-            for topic in metadata.topics.values()
-            if topic.name in options.topics
-            for number in topic.partitions
-        ]
+        topics = [topic for topic in metadata.topics.values() if topic.name in options.topics]
+        partitions = [name for topic in topics for name in topic.names()]
         if options.groups:
             rows += await _offsets_of_groups(side, target, options.groups, partitions)
             continue

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from klog.tools.copying.cluster_endpoint import ClusterEndpoint
     from klog.tools.copying.rate_limiter import RateLimiter
 
+Ranges = dict[TopicPartition, tuple[int, int]]
+
 PATIENCE_S = 120.0
 """How long one side may be away before a replay gives up; it is begun again by the same command."""
 
@@ -96,25 +98,22 @@ async def replay(
     with target.named():
         is_there = await matching_topic(target.cluster, into, partitions, note=target.note, dry_run=options.dry_run)
     if not is_there:
-        return await _would_copy(source, topic, ranges, options)
+        return await _would_copy(source, ranges, options)
     opened = Target(target)
     if not opened.is_exact:
         target.note(AT_LEAST_ONCE.format(target.bootstrap))
     logs = await asyncio.gather(
-        *(
-            _log(opened, source, TopicPartition(topic, one), TopicPartition(into, one), span, options)
-            for one, span in ranges.items()
-        )
+        *(_log(opened, source, one, TopicPartition(into, one.partition), span, options) for one, span in ranges.items())
     )
     left = {
         one: (min(log.next_offset, max(begin, end)), max(begin, end))
         for log, (one, (begin, end)) in zip(logs, ranges.items(), strict=True)
     }
     if options.dry_run:
-        return await _would_copy(source, topic, left, options)
+        return await _would_copy(source, left, options)
     with target.named():
         largest = await batch_bytes_max(target.cluster, into)
-    pace = await _pace(source.cluster, topic, ranges, options)
+    pace = await _pace(source.cluster, ranges, options)
     budget = Budget(options.count)
     reader, copier = SourceReader(source), Copier()
 
@@ -129,8 +128,7 @@ async def replay(
         show(rows)
 
     try:
-        for log in logs:
-            begin, end = left[log.source.partition]
+        for log, (begin, end) in zip(logs, left.values(), strict=True):
             copier.start(
                 PartitionCopy(reader, log, begin=begin, end=end, batch_bytes_max=largest, pace=pace, budget=budget)
             )
@@ -142,32 +140,26 @@ async def replay(
     return rows
 
 
-async def _would_copy(
-    source: ClusterEndpoint,
-    topic: str,
-    ranges: dict[int, tuple[int, int]],
-    options: ReplayOptions,
-) -> list[ReplayedRange]:
+async def _would_copy(source: ClusterEndpoint, ranges: Ranges, options: ReplayOptions) -> list[ReplayedRange]:
     """The rows of a dry run."""
-    spans = {TopicPartition(topic, one): span for one, span in ranges.items()}
-    answers = await source.cluster.to_leaders(spans, leader_requests.count_messages, wait_for_leader=True)
+    answers = await source.cluster.to_leaders(ranges, leader_requests.count_messages, wait_for_leader=True)
     rows = []
     for one, (begin, end) in ranges.items():
-        found = answers[TopicPartition(topic, one)]
+        found = answers[one]
         if isinstance(found, KlogError):
             raise found
         size = (None, None) if found is None else (found.messages, found.bytes)
-        rows.append(ReplayedRange(topic, one, begin, end, *size))
+        rows.append(ReplayedRange(*one, begin, end, *size))
     if options.count is not None and sum(row.messages or 0 for row in rows) > options.count:
         source.note(f"the first {options.count} of them would be copied (-c)")
     return rows
 
 
-async def _ranges(source: ClusterEndpoint, topic: str, options: ReplayOptions) -> dict[int, tuple[int, int]]:
+async def _ranges(source: ClusterEndpoint, topic: str, options: ReplayOptions) -> Ranges:
     """What is wanted of each partition, as offsets."""
     begin, end = options.range or Range(START, END)
     spans = await spans_of(source.cluster, [topic], options.partitions, begin, end or END, source.note)
-    ranges = {one.partition: (span.begin, max(span.begin, span.end or 0)) for one, span in spans.items()}
+    ranges = {one: (span.begin, max(span.begin, span.end or 0)) for one, span in spans.items()}
     if begin.anchor is Anchor.TIME and all(first == behind for first, behind in ranges.values()):
         # "0 messages" would look as if there were none left.
         source.note(f"{topic} has no message of that time")
@@ -196,14 +188,12 @@ async def _log(
     return log
 
 
-async def _pace(
-    cluster: Cluster, topic: str, ranges: dict[int, tuple[int, int]], options: ReplayOptions
-) -> RateLimiter | None:
+async def _pace(cluster: Cluster, ranges: Ranges, options: ReplayOptions) -> RateLimiter | None:
     if options.rate is not None:
         return AtRate(options.rate)
     if options.speed is None:
         return None
-    first = await timestamps(cluster, topic, {one: begin for one, (begin, end) in ranges.items() if begin < end})
+    first = await timestamps(cluster, {one: begin for one, (begin, end) in ranges.items() if begin < end})
     return AsWritten(options.speed, min((time_ms for time_ms in first.values() if time_ms is not None), default=0))
 
 

@@ -222,8 +222,7 @@ class SourceReader:
 
     async def _out_of_range(self, feed: Feed) -> None:
         """Retention has gone past it: go on at the log's start, and say so. Past the end it is another log."""
-        topic, partition = feed.partition
-        start, end = (await bounds(self._side.cluster, topic, [partition]))[partition]
+        start, end = (await bounds(self._side.cluster, [feed.partition]))[feed.partition]
         if feed.offset < start:
             what = f"{feed.partition}: {feed.offset} to {start} was removed by retention before it was copied"
             self._side.note(f"the source {self._side.bootstrap}: {what}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from klog.admin.settings import describe_settings
+from klog.admin.settings import describe_settings, setting_of
 from klog.admin.topics import alter_topic, create_topic
 from klog.errors import InconsistentTopicId, InvalidConfig, InvalidPartitions, UnknownTopicOrPartition
 from klog.names import counted
@@ -87,10 +87,8 @@ async def matching_topic(
 
 async def batch_bytes_max(cluster: Cluster, topic: str) -> int:
     """The largest batch that a topic takes."""
-    for one in (await describe_settings(cluster, [topic], names=["max.message.bytes"]))[topic]:
-        if one.name == "max.message.bytes" and one.value is not None:
-            return int(one.value)
-    return BATCH_BYTES_MAX
+    value = await setting_of(cluster, topic, "max.message.bytes")
+    return BATCH_BYTES_MAX if value is None else int(value)
 
 
 def made_again(source: ClusterEndpoint, topic: str) -> InconsistentTopicId:

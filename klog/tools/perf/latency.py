@@ -98,7 +98,7 @@ async def latency(cluster: Cluster, topic: str, load: LatencyLoad) -> Measuremen
     """
     node = await cluster.topic(topic)
     check_partitions(node, [load.partition])
-    end = (await resolve(cluster, topic, [load.partition], END))[load.partition]
+    (end,) = (await resolve(cluster, dict.fromkeys(node.names([load.partition]), END))).values()
     stop = threading.Event()
     probe = _Probe(cluster, topic, load, end, stop)
     clock = Clock()

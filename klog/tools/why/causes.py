@@ -13,7 +13,7 @@ from klog.admin.health.odds import clocks
 from klog.admin.log_dirs import ROOM_BYTES_MIN
 from klog.config.topic import effective_min_isr
 from klog.coordination import paths
-from klog.names import TopicPartition, counted, host_port
+from klog.names import TopicPartition, counted
 from klog.tools.events import Event, EventFilter
 from klog.tools.why.act_causes import stopped_by
 from klog.tools.why.steps import (
@@ -265,7 +265,7 @@ def broker_steps(known: Known, broker: int) -> Iterator[Step]:
     elif known.no_events is not None:
         yield step(None, "when it went down is not known", f"events could not be read: {known.no_events}")
     time = reason.time if reason is not None else None
-    address = snapshot.hung.get(broker) or snapshot.located.get(broker) or _address(known, broker)
+    address = snapshot.hung.get(broker) or snapshot.located.get(broker)
     if broker in snapshot.hung or address in snapshot.hung_addresses:
         evidence = f"{address} takes connections and does not answer"
         yield step(time, f"broker {broker} hangs", evidence, hangs_do(snapshot, [str(address)], broker))
@@ -329,7 +329,7 @@ def _disks(known: Known, broker: int) -> Iterator[Step]:
     """Log dirs of a live broker that are offline, or full."""
     mine = [one for one in known.snapshot.log_dirs if one.broker == broker]
     offline = [one for one in mine if one.error is not None]
-    full = [one for one in mine if one.free_bytes is not None and one.free_bytes < ROOM_BYTES_MIN]
+    full = [one for one in mine if one.is_full]
     if offline:
         one = offline[0]
         yield step(known.now, f"broker {broker} does not serve all of its log dirs", f"log dir {one.path}: {one.error}")
@@ -359,11 +359,3 @@ def _clock(known: Known, leader: int) -> Iterator[Step]:
     for one in clocks(known.snapshot, known.metadata):
         if one.what == f"broker {leader}":
             yield step(known.now, f"broker {leader} leads it, and {one.found}", "the brokers' answers", one.do)
-
-
-def _address(known: Known, broker: int) -> str | None:
-    """Where the broker was last registered, by its event."""
-    events = [
-        one for one in known.events if one.get("kind") in BROKER_KINDS and one.get("id") == broker and "host" in one
-    ]
-    return host_port(str(events[-1]["host"]), int(events[-1]["port"])) if events else None

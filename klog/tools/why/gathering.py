@@ -10,7 +10,7 @@ from klog.admin import acts, group_lag, groups
 from klog.admin.health.rules import judge
 from klog.admin.health.snapshot import Where, take_snapshot
 from klog.admin.metrics import read_metrics
-from klog.admin.settings import describe_settings
+from klog.admin.settings import topic_values
 from klog.client import leader_requests, resolve
 from klog.coordination import group_slots
 from klog.coordination import groups as registry
@@ -218,10 +218,9 @@ async def message_facts(cluster: Cluster, name: TopicPartition, offset: int) -> 
     """What the leader says of an offset. Refused on plain Kafka."""
     if not cluster.is_klog:
         raise Refused("this is not a klog cluster: only klog shows where a message lies")
-    settings = await describe_settings(cluster, [name.topic], names=[RETENTION_MS, RETENTION_BYTES])
-    values = {one.name: one.value for one in settings.get(name.topic, ())}
+    values = (await topic_values(cluster, [name.topic], [RETENTION_MS, RETENTION_BYTES]))[name.topic]
     try:
-        bounds = (await resolve.bounds(cluster, name.topic, [name.partition]))[name.partition]
+        bounds = (await resolve.bounds(cluster, [name]))[name]
         times = (await cluster.to_leaders({name: [bounds.start]}, leader_requests.message_times))[name]
     except KlogError as error:
         return MessageFacts(name, offset, failed=error.message)
