@@ -175,14 +175,6 @@ class JavaTools:
     def get_offsets(self) -> str:
         return "org.apache.kafka.tools.GetOffsetShell"
 
-    @property
-    def producer_performance(self) -> str:
-        return "org.apache.kafka.tools.ProducerPerformance"
-
-    @property
-    def consumer_performance(self) -> str:
-        return "org.apache.kafka.tools.ConsumerPerformance"
-
     def command(self, main_class: str, *arguments: str, heap: str = "-Xmx256m") -> list[str]:
         """A command line for one of the tools, quick to start and quiet unless something is wrong."""
         quick = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]

@@ -22,10 +22,11 @@ from typing import Any
 import pytest
 
 from bench.broker_settings import arguments
+from klog.coordination import embedded
 from klog.coordination.embedded import ZooKeeperServer
 from klog.coordination.zookeeper import ZooKeeper
 from tests.processes import COLD, ROOT, klog_process
-from tests.zookeeper_fixture import session_of
+from tests.zookeeper_fixture import klog_home, session_of
 
 __all__ = ["ROOT", "RunningBroker", "at", "broker", "make_broker", "registry", "topic"]
 
@@ -144,6 +145,19 @@ class RunningBroker:
             if time.monotonic() > deadline:
                 raise AssertionError(f"no line with {parts} appeared in the broker's log:\n{self.log_text}")
             time.sleep(0.02)
+
+
+@contextlib.contextmanager
+def own_broker(folder: Path) -> Iterator[RunningBroker]:
+    """For runs by hand: a broker, not started, and a ZooKeeper of its own, both below the folder."""
+    zookeeper = embedded.start(folder / "zookeeper", cache=klog_home() / "cache")
+    running = RunningBroker(folder / "broker", f"{zookeeper.address}/own")
+    try:
+        zookeeper.await_serving()
+        yield running
+    finally:
+        running.end()
+        zookeeper.stop()
 
 
 @pytest.fixture(scope="session")

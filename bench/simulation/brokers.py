@@ -27,7 +27,6 @@ from klog.protocol.apis import ApiKey
 from klog.protocol.codec import EncodedRequest
 from klog.server.image import ClusterImage, apply
 
-REPORT_BYTES = 200
 AGAIN_S = 0.05
 OPERATIONS_MAX = 1000
 """Of a leader's in-sync sets in one multi."""
@@ -229,7 +228,6 @@ class Connection:
         self._client_id = client_id
         self._ended = asyncio.Event()
         self._waiting: set[asyncio.Future[Any]] = set()
-        self._sent_s = 0.0
         there.connections.add(self)
 
     async def request(self, entity: Any, *, timeout_s: float | None = None, client_id: str | None = None) -> Any:

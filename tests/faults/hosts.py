@@ -15,7 +15,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -27,13 +27,12 @@ from klog.coordination import embedded
 from klog.coordination.process import ProcessId
 from klog.server.processes import MODULE
 from tests.broker_fixture import ROOT, RunningBroker
-from tests.faults import history
-from tests.faults.checker import check, pauses_s
 from tests.faults.history import Ended, Fault, Replica
 from tests.faults.plan import STEADY_S, Plan
 from tests.faults.replica_files import read_partition
-from tests.faults.run import FACTOR, HEAL_S, MIN_INSYNC, PARTITIONS, SETTINGS, TOPIC, Result
+from tests.faults.run import FACTOR, HEAL_S, MIN_INSYNC, NOISE, PARTITIONS, SETTINGS, TOPIC, Result, judged
 from tests.faults.workload import Workload
+from tests.server.asking import until
 from tests.zookeeper_fixture import klog_home
 
 HOSTS: Final = 3
@@ -148,21 +147,14 @@ def run(name: str, seed: int, folder: Path, *, rounds: int = ROUNDS, keep: Path 
             for broker in brokers:
                 batches, unreadable = read_partition(home[broker].partition_folder(broker, partition))
                 workload.record.add(Replica(workload.record.now(), broker, partition, batches, unreadable))
-        result.problems += [f"{host.address}: {line[:200]}" for host in hosts for line in _faults_in(host)]
+        said = [(host.address, line) for host in hosts for line in host.parent.log_text.splitlines()]
+        result.problems += [f"{address}: {line[:200]}" for address, line in said if NOISE.search(line)]
     finally:
         for host in hosts:
             if host.parent.process is not None and host.parent.process.poll() is None:
                 host.kill()
         server.stop()
-    events = workload.record.events
-    if keep is not None:
-        with keep.open("w") as file:
-            history.write(events, file)
-    result.verdict = check(events)
-    result.longest_s = pauses_s(events)
-    result.notes = dict(workload.record.notes)
-    result.problems += workload.fatal
-    return result
+    return judged(result, workload, keep)
 
 
 def _one_fault(
@@ -189,10 +181,7 @@ def _one_fault(
 def _process(host: Host, bootstrap: str, chance: random.Random) -> None:
     victim = chance.choice(host.processes())
     victim.send(signal.SIGKILL)
-    deadline = time.monotonic() + ENDED_WITHIN_S
-    while len(host.processes()) < PROCESSES or not victim.wait(0):
-        assert time.monotonic() < deadline, "the parent has not started it again"
-        time.sleep(0.05)
+    until(lambda: len(host.processes()) >= PROCESSES and victim.wait(0), ENDED_WITHIN_S)
 
 
 def _kill(host: Host, bootstrap: str, chance: random.Random) -> None:
@@ -253,9 +242,3 @@ def _await_whole(admin: AdminClient) -> list[str]:
                 return []
         time.sleep(0.1)
     return missing
-
-
-def _faults_in(host: Host) -> Iterator[str]:
-    for line in host.parent.log_text.splitlines():
-        if "Traceback" in line or "CRITICAL" in line or "AssertionError" in line:
-            yield line

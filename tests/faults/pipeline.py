@@ -24,17 +24,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import KafkaException
-
 from bench.worker_memory import python_workers
-from klog.coordination import embedded
 from klog.errors import KlogError, OffsetOutOfRange, Refused
 from klog.export.root import ExportRoot
 from klog.export.run import STEPS
 from klog.export.verify import verify
 from klog.spark.export import run_export
 from klog.spark.running.session import start_session
-from tests.broker_fixture import RunningBroker
+from tests.broker_fixture import RunningBroker, own_broker
 from tests.faults import pipeline_report
 from tests.faults.cluster import can_mount
 from tests.faults.exported import Difference, Exported, Log, compare
@@ -54,7 +51,6 @@ TIME_S = 4.0
 """So much after the beginning of its write step, which is mostly Spark's start, a driver is killed at the latest."""
 TRIES = 30
 """A kill that comes when the run is over already does not count; so often it is tried."""
-AGAIN_S = 30.0
 AWAY_S = 1.0
 """A killed broker is started again after so long."""
 
@@ -78,16 +74,8 @@ class Bed:
         self._log.close()
 
     def make_again(self) -> None:
-        """The topic, once its deletion is done everywhere; what was produced is forgotten."""
-        deadline = time.monotonic() + AGAIN_S
-        while True:
-            try:
-                self.topic = TopicOnBroker(self.broker.bootstrap, self.name, PARTITIONS)
-                break
-            except KafkaException:
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(0.05)
+        """The topic; what was produced is forgotten."""
+        self.topic = self.topic.made_again()
         self.produced = {partition: [] for partition in range(PARTITIONS)}
         self._log.close()
         self._log = Log(self.broker.bootstrap, self.name, PARTITIONS)
@@ -396,11 +384,8 @@ def run_cell(
 def run_all(names: list[str], kills: int | None, seed: int, folder: Path, *, write: bool) -> int:
     """One after the other on one broker; the exit code, 1 where one was bad."""
     os.environ |= spark_environment()
-    zookeeper = embedded.start(folder / "zookeeper", cache=None)
-    zookeeper.await_serving()
-    broker_process = RunningBroker(folder / "broker", f"{zookeeper.address}/faults")
     bad = []
-    try:
+    with own_broker(folder) as broker_process:
         broker_process.start()
         session = start_session("local[2,4]")
         for name in names:
@@ -415,10 +400,7 @@ def run_all(names: list[str], kills: int | None, seed: int, folder: Path, *, wri
             if not result.is_good:
                 bad.append(name)
         session.stop()
-        return 1 if bad else 0
-    finally:
-        broker_process.end()
-        zookeeper.stop()
+    return 1 if bad else 0
 
 
 def say(text: str) -> None:

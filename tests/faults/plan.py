@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 STEADY_S = 4.0
 """Of load before the first fault."""
@@ -22,47 +23,35 @@ BEYOND_SESSION_S = SESSION_S + 4.0
 TARGETS = ("leader", "follower", "controller", "all")
 BACKGROUNDS = ("reassign", "rolling")
 
-SECONDS_OF: dict[str, float | None] = {
-    "kill": None,
-    "pause": PAUSE_S,
-    "pause-long": BEYOND_SESSION_S,
-    "cut": BEYOND_SESSION_S,
-    "cut-out": BEYOND_SESSION_S,
-    "cut-in": BEYOND_SESSION_S,
-    "cut-peers": LAG_S + 8.0,
-    "cut-zookeeper": BEYOND_SESSION_S,
-    "slow-disk": None,
-    "full-disk": LAG_S + 8.0,
-    "bit-flip": None,
-    "clock": None,
-    "symlink": None,
-    "crowd": None,
-    "zookeeper": None,
-    "full-heap": None,
-    "forged-copy": None,
-    "closed-pipe": None,
-}
-"""Each fault, and how long it lasts where that is part of what it is."""
 
-WHAT: dict[str, str] = {
-    "kill": "kill -9, and started again",
-    "pause": "SIGSTOP for 3 s",
-    "pause-long": "SIGSTOP for longer than the session",
-    "cut": "cut off from brokers, clients and ZooKeeper, both ways",
-    "cut-out": "nothing that it sends arrives",
-    "cut-in": "nothing arrives that is sent to it",
-    "cut-peers": "cut off from the other brokers, both ways; clients and ZooKeeper reach it",
-    "cut-zookeeper": "cut off from ZooKeeper, both ways",
-    "slow-disk": "every flush takes half a second longer",
-    "full-disk": "no byte left",
-    "bit-flip": "bits flipped in closed segments while it runs",
-    "clock": "the wall clock steps by hours or days, forth or back",
-    "symlink": "killed; a link to a partition or a segment elsewhere keeps it from starting; started without it",
-    "crowd": "300 connections of one address that ask for Metadata and more without end, and read no answer",
-    "zookeeper": "ZooKeeper killed with -9, and started again",
-    "full-heap": "commits of new groups with metadata, until brokers refuse them; ZooKeeper has its smallest heap",
-    "forged-copy": "headers of copies forged in a mirror's target; the mirror is killed with -9, and run again",
-    "closed-pipe": "a mirror without stderr works on; `tail -G` without stdout commits nothing",
+class Kind(NamedTuple):
+    """What a fault is, and how long it lasts where that is part of it."""
+
+    what: str
+    seconds: float | None = None
+
+
+FAULTS: dict[str, Kind] = {
+    "kill": Kind("kill -9, and started again"),
+    "pause": Kind("SIGSTOP for 3 s", PAUSE_S),
+    "pause-long": Kind("SIGSTOP for longer than the session", BEYOND_SESSION_S),
+    "cut": Kind("cut off from brokers, clients and ZooKeeper, both ways", BEYOND_SESSION_S),
+    "cut-out": Kind("nothing that it sends arrives", BEYOND_SESSION_S),
+    "cut-in": Kind("nothing arrives that is sent to it", BEYOND_SESSION_S),
+    "cut-peers": Kind("cut off from the other brokers, both ways; clients and ZooKeeper reach it", LAG_S + 8.0),
+    "cut-zookeeper": Kind("cut off from ZooKeeper, both ways", BEYOND_SESSION_S),
+    "slow-disk": Kind("every flush takes half a second longer"),
+    "full-disk": Kind("no byte left", LAG_S + 8.0),
+    "bit-flip": Kind("bits flipped in closed segments while it runs"),
+    "clock": Kind("the wall clock steps by hours or days, forth or back"),
+    "symlink": Kind("killed; a link to a partition or a segment elsewhere keeps it from starting; started without it"),
+    "crowd": Kind("300 connections of one address that ask for Metadata and more without end, and read no answer"),
+    "zookeeper": Kind("ZooKeeper killed with -9, and started again"),
+    "full-heap": Kind(
+        "commits of new groups with metadata, until brokers refuse them; ZooKeeper has its smallest heap"
+    ),
+    "forged-copy": Kind("headers of copies forged in a mirror's target; the mirror is killed with -9, and run again"),
+    "closed-pipe": Kind("a mirror without stderr works on; `tail -G` without stdout commits nothing"),
 }
 
 WITHOUT_BROKER = ("zookeeper", "full-heap", "forged-copy", "closed-pipe")
@@ -80,7 +69,7 @@ _WITH_BACKGROUND = (
 )
 ALONE = ("full-disk", "bit-flip", "symlink", *OF_CLIENTS)
 """Looked at by themselves."""
-_LIVE_TOGETHER = tuple(fault for fault in SECONDS_OF if fault not in ALONE)
+_LIVE_TOGETHER = tuple(fault for fault in FAULTS if fault not in ALONE)
 """What a mix is drawn from."""
 MIX_REST_S = (0.5, 6.0)
 
@@ -129,7 +118,7 @@ class Plan:
 def cells() -> Iterator[str]:
     """The names of all cells, in the order of the table."""
     yield "none/none"
-    for fault in SECONDS_OF:
+    for fault in FAULTS:
         if fault in WITHOUT_BROKER:
             yield f"{fault}/none"
         else:
@@ -145,7 +134,7 @@ def cell(name: str, seed: int, seconds: float) -> Plan:
     fault, _, target = what.partition("/")
     steps: tuple[Step, ...] = ()
     if fault != "none":
-        steps = (Step(STEADY_S, fault, target, SECONDS_OF[fault] or seconds),)
+        steps = (Step(STEADY_S, fault, target, FAULTS[fault].seconds or seconds),)
     return Plan(name, seed, steps, background, 4 if background == "reassign" else 3)
 
 
@@ -157,7 +146,7 @@ def mix(seed: int, seconds: float, *, background: str = "") -> Plan:
     while at_s < seconds:
         fault = draw.choice(_LIVE_TOGETHER)
         target = "none" if fault in WITHOUT_BROKER else draw.choice(TARGETS)
-        lasts = SECONDS_OF[fault] or draw.uniform(1.0, BEYOND_SESSION_S)
+        lasts = FAULTS[fault].seconds or draw.uniform(1.0, BEYOND_SESSION_S)
         steps.append(Step(round(at_s, 2), fault, target, round(lasts, 2)))
         at_s += draw.uniform(*MIX_REST_S) + (lasts if draw.random() < 0.6 else 0.0)
     return Plan(f"mixed/{seconds:g} s", seed, tuple(steps), background, 4 if background == "reassign" else 3)

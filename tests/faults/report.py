@@ -18,7 +18,7 @@ from typing import Any
 import confluent_kafka
 
 from tests.faults.hosts import WHAT as HOSTS
-from tests.faults.plan import WHAT, cells
+from tests.faults.plan import FAULTS, cells
 from tests.faults.run import FACTOR, MIN_INSYNC, PARTITIONS, Result
 from tests.faults.workload import CONSUMERS, PRODUCERS, RATE_S
 
@@ -156,7 +156,8 @@ def table(rows: list[dict[str, Any]]) -> str:
         for row in wrong:
             said = [f"{kind} {count}" for kind, count in row["other"].items()] + row["problems"]
             lines.append(f"- {row['cell']}: {'; '.join(said)}")
-    lines += ["", "Faults:", "", *(f"- `{fault}`: {what}" for fault, what in {**WHAT, **HOSTS}.items()), ""]
+    faults = {**{name: kind.what for name, kind in FAULTS.items()}, **HOSTS}
+    lines += ["", "Faults:", "", *(f"- `{fault}`: {what}" for fault, what in faults.items()), ""]
     for said in sorted({f"{row['machine']}; {row['versions']}" for row in rows}):
         lines += [f"Machine: {said}.", ""]
     return "\n".join(lines)

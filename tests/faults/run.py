@@ -43,7 +43,8 @@ SETTINGS = {
 }
 """Of the brokers: small segments, so that there are closed ones, and whatever happens by time happens in a run."""
 SCRUBBING = {"log.scrubber.interval.ms": "1000", "log.scrubber.io.max.bytes.per.second": "104857600"}
-_NOISE = re.compile(r"\b(Traceback|CRITICAL|AssertionError)\b")
+NOISE = re.compile(r"\b(Traceback|CRITICAL|AssertionError)\b")
+"""What no broker may log, whatever is done to it."""
 
 
 @dataclass
@@ -109,6 +110,11 @@ def run(plan: Plan, folder: Path, *, partitions: int = PARTITIONS, keep: Path | 
             workload.stop_sending()
         result.load, result.late_s = os.getloadavg()[0], cluster.network.late_s
         _quiesce(plan, cluster, workload, result, partitions)
+    return judged(result, workload, keep)
+
+
+def judged(result: Result, workload: Workload, keep: Path | None) -> Result:
+    """What clients did and saw is written to ``keep``, and has its verdict."""
     events = workload.record.events
     if keep is not None:
         with keep.open("w") as file:
@@ -273,7 +279,7 @@ def _quiesce(plan: Plan, cluster: FaultCluster, workload: Workload, result: Resu
             batches, unreadable = read_partition(cluster.partition_folder(broker_id, TOPIC, partition))
             record.add(Replica(record.now(), broker_id, partition, batches, unreadable))
     for broker_id, node in cluster.nodes.items():
-        said = [line for line in node.broker.log_text.splitlines() if _NOISE.search(line)]
+        said = [line for line in node.broker.log_text.splitlines() if NOISE.search(line)]
         if said:
             result.problems.append(f"broker {broker_id} logged {len(said)} times: {said[0][:200]}")
 

@@ -28,14 +28,12 @@ import psutil
 
 from klog.client.positions import LATEST
 from klog.client.raw_fetch import RawCluster
-from klog.coordination import embedded
 from klog.export.verify import verify
 from klog.names import TopicPartition
 from klog.record.provenance_header import mark_of
-from tests.broker_fixture import ROOT, RunningBroker
+from tests.broker_fixture import ROOT, RunningBroker, own_broker
 from tests.spark.conftest import NOW_MS, Message, TopicOnBroker
 from tests.spark.quick_java import spark_environment
-from tests.spark.streamed import messages_of
 from tests.spark.test_tables import read
 
 PARTITIONS = 3
@@ -239,7 +237,7 @@ class Bed:
         if self._table is not None:
             self.result.problems += [str(one) for one in verify(None, str(self._root)) if one.state != "ok"]
             return
-        marks = [mark_of(one) for one in messages_of(self.target)]
+        marks = [mark_of(one) for one in self.target.messages()]
         if len(set(marks)) != len(marks):
             self.result.problems.append("two messages have one place in the query's result")
 
@@ -252,7 +250,7 @@ class Bed:
 
     def _rows(self) -> list[dict[str, Any]]:
         if self._table is None:
-            return [json.loads(one.value or b"") for one in messages_of(self.target)]
+            return [json.loads(one.value or b"") for one in self.target.messages()]
         return read(self._root, self._table).to_pylist() if self._ends() != [0] else []
 
 
@@ -292,16 +290,10 @@ def run(
 
 def run_all(kills: int | None, seed: int, folder: Path) -> int:
     """``kills`` faults (30) on one broker; the exit code, 1 where a window was wrong."""
-    zookeeper = embedded.start(folder / "zookeeper", cache=None)
-    zookeeper.await_serving()
-    broker = RunningBroker(folder / "broker", f"{zookeeper.address}/faults")
-    try:
+    with own_broker(folder) as broker:
         result = run(broker.start(), folder, random.Random(seed), KILLS if kills is None else kills, say=_say)
-        _say(str(result))
-        return 0 if result.is_good else 1
-    finally:
-        broker.end()
-        zookeeper.stop()
+    _say(str(result))
+    return 0 if result.is_good else 1
 
 
 def _say(text: str) -> None:

@@ -53,10 +53,6 @@ def clean() -> list[Event]:
     return [*events, *(Replica(9.5, broker, 0, batches) for broker in (1, 2, 3))]
 
 
-def kinds(events: list[Event]) -> set[str]:
-    return set(check(events).kinds)
-
-
 def swap(old: Callable[[Event], bool], new: Callable[[Event], Event | None]) -> list[Event]:
     """The clean history with every event that `old` picks replaced, or left out."""
     changed = [new(event) if old(event) else event for event in clean()]
@@ -97,144 +93,103 @@ def test_a_clean_history_is_clean_and_counted() -> None:
     assert verdict.lag_worst_s == pytest.approx(8.7 - 2.2)
 
 
-def test_two_values_at_one_offset() -> None:
-    assert "inconsistent-offset" in kinds(polled("c2", lambda log: [(o, "p1-3" if o == 70 else v) for o, v in log]))
+def unread(value: str) -> list[Event]:
+    """The clean history in which no consumer ever got the value."""
+    return swap(
+        lambda event: isinstance(event, Polled),
+        lambda event: replace(event, records=tuple(one for one in event.records if one[1] != value)),  # type: ignore[arg-type,union-attr]
+    )
 
 
-def test_two_sends_acknowledged_at_one_offset() -> None:
-    assert "inconsistent-offset" in kinds(ended("p2-0", offset=70))
-
-
-def test_one_value_at_two_offsets() -> None:
-    assert kinds(polled("c2", lambda log: [*log, (490, "p1-1")])) >= {"duplicate"}
-
-
-def test_an_acknowledged_value_that_is_elsewhere() -> None:
-    assert "duplicate" in kinds(ended("p1-2", offset=211))
-
-
-def test_a_lost_write() -> None:
-    def without(event: Event) -> Event | None:
-        assert isinstance(event, Polled)
-        return replace(event, records=tuple(record for record in event.records if record[1] != "p2-0"))
-
-    events = swap(lambda event: isinstance(event, Polled), without)
-    # The consumers passed over it as well: it is known from its acknowledgement.
-    assert kinds(events) == {"lost-write", "poll-skip", "int-poll-skip"}
-    assert "[1, 2, 3]" in check(events).summary()
-
-
-def test_unseen_at_the_end() -> None:
-    def without(event: Event) -> Event | None:
-        assert isinstance(event, Polled)
-        return replace(event, records=tuple(record for record in event.records if record[1] != "p1-4"))
-
-    assert kinds(swap(lambda event: isinstance(event, Polled), without)) == {"unseen"}
-
-
-def test_a_failed_send_that_is_read() -> None:
-    assert kinds(ended("p1-3", outcome="fail")) == {"aborted-read"}
-
-
-def test_a_value_from_nowhere() -> None:
-    assert kinds(polled("c2", lambda log: [*log, (420 + 0, "p1-4"), (421, "p9-9")])) >= {"phantom"}
-
-
-def test_a_value_of_another_partition() -> None:
-    events: list[Event] = [*clean(), Polled(9.6, "c3", 1, ((0, "p1-1"),))]
-    assert "phantom" in kinds(events) or "duplicate" in kinds(events)
-
-
-def test_a_poll_that_skips() -> None:
-    assert kinds(polled("c1", lambda log: [record for record in log if record[0] != 210])) == {"poll-skip"}
-
-
-def test_a_poll_that_skips_inside() -> None:
-    assert kinds(polled("c1", lambda log: [record for record in log if record[0] != 70])) == {"int-poll-skip"}
-
-
-def test_a_consumer_that_starts_too_late() -> None:
-    assert kinds(polled("c1", lambda log: [record for record in log if record[0] != 0])) == {"poll-skip"}
-
-
-def test_a_poll_that_goes_back() -> None:
-    assert kinds([*clean(), Polled(9.6, "c1", 0, ((420, "p1-4"),))]) == {"nonmonotonic-poll"}
-
-
-def test_a_poll_that_goes_back_inside() -> None:
-    assert kinds(polled("c1", lambda log: [*log[:2], log[0], *log[1:]])) == {"int-nonmonotonic-poll"}
-
-
-def test_a_consumer_that_begins_anew_may_go_back() -> None:
-    assert kinds([*clean(), Assigned(9.5, "c1", 0, 420), Polled(9.6, "c1", 0, ((420, "p1-4"),))]) == set()
-
-
-def test_sends_of_one_producer_out_of_order() -> None:
+def out_of_order() -> list[Event]:
+    """The clean history with two messages of a producer in each other's places."""
     events = clean()
-    flipped = {1: 210, 2: 70}
+    flipped, names = {1: 210, 2: 70}, {"p1-1": "p1-2", "p1-2": "p1-1"}
     for at, event in enumerate(events):
         if isinstance(event, Ended) and event.by == "p1" and event.number in flipped:
             events[at] = replace(event, offset=flipped[event.number])
         elif isinstance(event, Polled):
-            names = {"p1-1": "p1-2", "p1-2": "p1-1"}
             events[at] = replace(event, records=tuple((o, names.get(v, v)) for o, v in event.records))
-    assert kinds(events) == {"nonmonotonic-send"}
+    return events
 
 
-def test_an_acknowledgement_without_an_offset_is_one() -> None:
-    assert kinds(ended("p2-1", offset=-1)) == set()
-
-
-def test_a_high_watermark_that_goes_back() -> None:
-    assert kinds([*clean(), Shown(9.6, "c1", 0, 420)]) == {"watermark-back"}
-
-
-def test_another_consumer_may_be_shown_less() -> None:
-    assert kinds([*clean(), Shown(9.6, "c2", 0, 71)]) == set()
-
-
-def test_a_commit_past_the_end() -> None:
-    assert kinds([*clean(), Committed(9.6, "c1", 0, 422)]) == {"position-past-end"}
-
-
-def test_an_end_before_what_was_acknowledged_and_read() -> None:
-    events = swap(lambda event: isinstance(event, End), lambda event: replace(event, offset=351))  # type: ignore[arg-type]
-    assert kinds(events) == {"position-past-end"}
-
-
-def test_a_batch_that_is_not_at_its_base_offset() -> None:
-    planted = on_disk(2, lambda batches: [*batches[:-1], batches[-1]._replace(base_offset=421)])
-    assert kinds(planted) >= {"misplaced-batch"}
-
-
-def test_a_batch_that_fails_its_crc() -> None:
-    assert "corrupt-batch" in kinds(on_disk(3, lambda batches: [batches[0]._replace(valid=False), *batches[1:]]))
-
-
-def test_files_that_cannot_be_read_through() -> None:
-    planted = swap(
-        lambda event: isinstance(event, Replica) and event.broker == 1,
+def unreadable(broker: int) -> list[Event]:
+    return swap(
+        lambda event: isinstance(event, Replica) and event.broker == broker,
         lambda event: replace(event, unreadable="no batch at 70"),  # type: ignore[arg-type]
     )
-    assert kinds(planted) == {"corrupt-batch"}
 
 
-def test_an_epoch_that_goes_back() -> None:
-    planted = on_disk(1, lambda batches: [*batches[:-1], batches[-1]._replace(epoch=0)])
-    assert "epoch-back" in kinds(planted)
+PLANTED: dict[str, tuple[list[Event], set[str]]] = {
+    "two values at one offset": (
+        polled("c2", lambda log: [(o, "p1-3" if o == 70 else v) for o, v in log]),
+        {"inconsistent-offset", "duplicate"},
+    ),
+    "two sends acknowledged at one offset": (
+        ended("p2-0", offset=70),
+        {"inconsistent-offset", "duplicate"},
+    ),
+    "one value at two offsets": (polled("c2", lambda log: [*log, (490, "p1-1")]), {"duplicate", "position-past-end"}),
+    "an acknowledged value that is elsewhere": (ended("p1-2", offset=211), {"duplicate", "int-poll-skip"}),
+    # The consumers passed over it as well: it is known from its acknowledgement.
+    "a lost write": (unread("p2-0"), {"lost-write", "poll-skip", "int-poll-skip"}),
+    "unseen at the end": (unread("p1-4"), {"unseen"}),
+    "a failed send that is read": (ended("p1-3", outcome="fail"), {"aborted-read"}),
+    "a value from nowhere": (polled("c2", lambda log: [*log, (421, "p9-9")]), {"phantom", "position-past-end"}),
+    "a value of another partition": ([*clean(), Polled(9.6, "c3", 1, ((0, "p1-1"),))], {"duplicate"}),
+    "a poll that skips": (polled("c1", lambda log: [one for one in log if one[0] != 210]), {"poll-skip"}),
+    "a poll that skips inside": (polled("c1", lambda log: [one for one in log if one[0] != 70]), {"int-poll-skip"}),
+    "a consumer that starts too late": (polled("c1", lambda log: [one for one in log if one[0] != 0]), {"poll-skip"}),
+    "a poll that goes back": ([*clean(), Polled(9.6, "c1", 0, ((420, "p1-4"),))], {"nonmonotonic-poll"}),
+    "a poll that goes back inside": (
+        polled("c1", lambda log: [*log[:2], log[0], *log[1:]]),
+        {"int-nonmonotonic-poll"},
+    ),
+    "a consumer that begins anew may go back": (
+        [*clean(), Assigned(9.5, "c1", 0, 420), Polled(9.6, "c1", 0, ((420, "p1-4"),))],
+        set(),
+    ),
+    "sends of one producer out of order": (out_of_order(), {"nonmonotonic-send"}),
+    "an acknowledgement without an offset is one": (ended("p2-1", offset=-1), set()),
+    "a high watermark that goes back": ([*clean(), Shown(9.6, "c1", 0, 420)], {"watermark-back"}),
+    "another consumer may be shown less": ([*clean(), Shown(9.6, "c2", 0, 71)], set()),
+    "a commit past the end": ([*clean(), Committed(9.6, "c1", 0, 422)], {"position-past-end"}),
+    "an end before what was acknowledged and read": (
+        swap(lambda event: isinstance(event, End), lambda event: replace(event, offset=351)),  # type: ignore[arg-type]
+        {"position-past-end"},
+    ),
+    "a batch that is not at its base offset": (
+        on_disk(2, lambda batches: [*batches[:-1], batches[-1]._replace(base_offset=421)]),
+        {"misplaced-batch", "replicas-differ", "not-on-disk"},
+    ),
+    "a batch that fails its CRC": (
+        on_disk(3, lambda batches: [batches[0]._replace(valid=False), *batches[1:]]),
+        {"corrupt-batch", "replicas-differ"},
+    ),
+    "files that cannot be read through": (unreadable(1), {"corrupt-batch"}),
+    "an epoch that goes back": (
+        on_disk(1, lambda batches: [*batches[:-1], batches[-1]._replace(epoch=0)]),
+        {"epoch-back", "replicas-differ"},
+    ),
+    "replicas that differ in a byte": (
+        on_disk(2, lambda batches: [batches[0]._replace(digest="x"), *batches[1:]]),
+        {"replicas-differ"},
+    ),
+    "a replica that lacks the end": (on_disk(2, lambda batches: batches[:-1]), {"replicas-differ", "not-on-disk"}),
+    "replicas may differ above the high watermark": (
+        on_disk(2, lambda batches: [*batches, Batch(490, 490, 70, 2, True, "uncommitted")]),
+        set(),
+    ),
+}
 
 
-def test_replicas_that_differ_in_a_byte() -> None:
-    assert kinds(on_disk(2, lambda batches: [batches[0]._replace(digest="x"), *batches[1:]])) == {"replicas-differ"}
+@each(("events", "found"), PLANTED.values(), ids=PLANTED)
+def test_what_is_planted_is_found_and_nothing_else(events: list[Event], found: set[str]) -> None:
+    assert set(check(events).kinds) == found
 
 
-def test_a_replica_that_lacks_the_end() -> None:
-    assert kinds(on_disk(2, lambda batches: batches[:-1])) == {"replicas-differ", "not-on-disk"}
-
-
-def test_replicas_may_differ_above_the_high_watermark() -> None:
-    more = Batch(490, 490, 70, 2, True, "uncommitted")
-    assert kinds(on_disk(2, lambda batches: [*batches, more])) == set()
+def test_a_lost_write_is_told_with_the_replicas_that_have_it() -> None:
+    assert "[1, 2, 3]" in check(unread("p2-0")).summary()
 
 
 @given(seed=st.integers(0, 1 << 32))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.faults import injection
 from tests.faults import plan as plans
 from tests.faults.run import layout
 
@@ -9,12 +10,12 @@ from tests.faults.run import layout
 def test_every_fault_meets_every_target_alone_and_some_meet_moves_and_restarts() -> None:
     names = list(plans.cells())
     assert len(names) == len(set(names))
-    for fault in plans.SECONDS_OF:
+    for fault in plans.FAULTS:
         if fault not in plans.WITHOUT_BROKER:
             assert {f"{fault}/{target}" for target in plans.TARGETS} <= set(names)
     for background in plans.BACKGROUNDS:
         assert sum(name.endswith(f"+{background}") for name in names) >= 5
-    assert set(plans.WHAT) == set(plans.SECONDS_OF)
+    assert set(plans.FAULTS) == set(injection._FAULTS)
 
 
 def test_a_cell_is_a_while_of_load_and_then_its_fault() -> None:

@@ -8,9 +8,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.broker_fixture import RunningBroker
+from tests.broker_fixture import own_broker
 from tests.fuzzing.inside import Plan
-from tests.fuzzing.target import Target, Watch, own_zookeeper
+from tests.fuzzing.target import Target, Watch
 from tests.server.wire import resident_bytes
 
 WHO = ("nobody", "anonymous", "mallory")
@@ -26,10 +26,8 @@ def main() -> int:
     given = parser.parse_args()
     folder = given.dir or Path(tempfile.mkdtemp(prefix="klog-fuzz-"))
     folder.mkdir(parents=True, exist_ok=True)
-    zookeeper = own_zookeeper(folder)
-    broker = RunningBroker(folder / "broker", f"{zookeeper.address}/fuzz")
     keys = tuple(map(int, given.keys.split(","))) if given.keys else None
-    try:
+    with own_broker(folder) as broker:
         target = Target(broker, is_fed_from_inside=True)
         target.start()
         with Watch(target, is_sacred="root" not in given.who) as watch:
@@ -48,9 +46,6 @@ def main() -> int:
         found = target.findings()
         print(*found, sep="\n")
         return 1 if found or watch.failure or not target.is_alive() else 0
-    finally:
-        broker.end()
-        zookeeper.stop()
 
 
 def _line(seen: dict[str, object], target: Target, watch: Watch) -> str:

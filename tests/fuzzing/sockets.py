@@ -14,6 +14,7 @@ from klog.protocol.apis import ApiKey
 from klog.server.authentication import BEFORE
 from tests.fuzzing.frames import Frames
 from tests.fuzzing.target import PASSWORD, USER, Target
+from tests.server.wire import framed
 
 ENDS_WITHIN_S: Final = 20.0
 """After the attacker's last byte."""
@@ -46,7 +47,7 @@ class Attacker:
                 if who == "user":
                     self._log_in(sock)
                 if who == "login":
-                    sock.sendall(_framed(_handshake(chance.choice(("PLAIN", "SCRAM-SHA-256")))))
+                    sock.sendall(framed(_handshake(chance.choice(("PLAIN", "SCRAM-SHA-256")))))
                 frames = self._logins if who in ("login", "before") and chance.random() < 0.8 else self._frames
                 burst = b"".join(self._length_and(frames.next().body) for _ in range(chance.choice((1, 4, 12))))
                 if chance.random() < 0.1:
@@ -62,7 +63,7 @@ class Attacker:
     def _length_and(self, body: bytes) -> bytes:
         if self._chance.random() < 0.03:
             return struct.pack(">i", self._chance.choice((*LENGTHS, len(body) + 1, max(len(body) - 1, 1)))) + body
-        return _framed(body)
+        return framed(body)
 
     def _log_in(self, sock: socket.socket) -> None:
         password = f"\0{USER}\0{PASSWORD}".encode()
@@ -79,10 +80,6 @@ class Attacker:
 
 def _handshake(mechanism: str) -> bytes:
     return codec.encode_request(codec.request(ApiKey.SASL_HANDSHAKE, 1, mechanism=mechanism), 1, "fuzz")[4:]
-
-
-def _framed(body: bytes) -> bytes:
-    return struct.pack(">i", len(body)) + body
 
 
 def _exactly(sock: socket.socket, size: int) -> bytes:

@@ -7,19 +7,18 @@ good manners does.
 from __future__ import annotations
 
 import json
-import os
 import sys
 import threading
 import time
+from contextlib import closing
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any, Final
 
 import psutil
 
 from klog.admin import acts
 from klog.client.blocking import BlockingChannel
-from klog.coordination import acls, embedded, scram_credentials
+from klog.coordination import acls, scram_credentials
 from klog.coordination.acts import Actor
 from klog.coordination.zookeeper import ZooKeeper
 from klog.protocol import codec
@@ -32,7 +31,7 @@ from tests.broker_fixture import RunningBroker
 from tests.fuzzing.frames import OWN, SENTINEL
 from tests.fuzzing.inside import FOLDER, Plan
 from tests.security.broker_doors import ports_of
-from tests.server.asking import produce_request, values
+from tests.server.asking import commit, produce_request, until, values
 from tests.server.wire import check_log, fetch_request, open_descriptors, resident_bytes
 
 USER: Final = "mallory"
@@ -104,30 +103,16 @@ class Target:
                 answer = channel.request(codec.request(ApiKey.CREATE_TOPICS, 5, topics=[made]))
                 assert answer.topics[0].error_code.value == 0, answer
             for name in (f"{OWN}a", SENTINEL):
-                self._until(lambda n=name: _produced(channel, n) == 0)
-            asked = codec.request(
-                ApiKey.OFFSET_COMMIT,
-                2,
-                group_id=SENTINEL,
-                generation_id_or_member_epoch=-1,
-                member_id="",
-                retention_time=-1,
-                topics=[
-                    {
-                        "name": SENTINEL,
-                        "partitions": [{"partition_index": 0, "committed_offset": 3, "committed_metadata": ""}],
-                    }
-                ],
-            )
-            self._until(lambda: channel.request(asked).topics[0].partitions[0].error_code.value == 0)
+                until(lambda n=name: _produced(channel, n) == 0, 30.0)  # type: ignore[misc]
+            until(lambda: commit(channel, SENTINEL, SENTINEL, PARTITIONS) == 0, 30.0)
         self._before = self._facts()
         self.threads = psutil.Process(broker.pid).num_threads()
         self.descriptors = open_descriptors(broker.pid)
         self.resident = resident_bytes(broker.pid)
 
-    def channel(self, name: str = ADMIN, password: str = ADMIN_PASSWORD) -> Any:
-        security = ClientSecurity("SASL_PLAINTEXT", "SCRAM-SHA-256", name, password)
-        return _Closing(BlockingChannel.connect("localhost", self.ports["SASL_PLAINTEXT"], security=security))
+    def channel(self) -> closing[BlockingChannel]:
+        security = ClientSecurity("SASL_PLAINTEXT", "SCRAM-SHA-256", ADMIN, ADMIN_PASSWORD)
+        return closing(BlockingChannel.connect("localhost", self.ports["SASL_PLAINTEXT"], security=security))
 
     def feed(self, plan: Plan) -> None:
         """Give the broker its plan; `progress` says how far it is."""
@@ -201,12 +186,6 @@ class Target:
             "users": sorted(one.user for one in users.results),
         }
 
-    def _until(self, is_so: Any, seconds: float = 30.0) -> None:
-        deadline_s = time.monotonic() + seconds
-        while not is_so():
-            assert time.monotonic() < deadline_s, self.broker.log_text[-2000:]
-            time.sleep(0.02)
-
 
 def _produced(channel: BlockingChannel, topic: str) -> int:
     codes = set()
@@ -214,17 +193,6 @@ def _produced(channel: BlockingChannel, topic: str) -> int:
         request = produce_request(topic, bytes(encode_batch(values(MESSAGES))), partition)
         codes.add(channel.request(request).responses[0].partition_responses[0].error_code.value)
     return max(codes)
-
-
-class _Closing:
-    def __init__(self, channel: BlockingChannel) -> None:
-        self._channel = channel
-
-    def __enter__(self) -> BlockingChannel:
-        return self._channel
-
-    def __exit__(self, *_: object) -> None:
-        self._channel.close()
 
 
 class Watch:
@@ -273,12 +241,3 @@ class Watch:
                     self.descriptors_max = max(self.descriptors_max, process.num_fds())
         except BaseException as problem:
             self.failure = problem
-
-
-def own_zookeeper(folder: Path) -> Any:
-    """A ZooKeeper server for runs by hand."""
-    server = embedded.start(
-        folder / "zookeeper", cache=Path(os.environ.get("KLOG_HOME") or Path.home() / ".klog") / "cache"
-    )
-    server.await_serving()
-    return server

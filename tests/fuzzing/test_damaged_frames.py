@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import random
 import secrets
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,6 +22,7 @@ from tests.fuzzing.frames import Frames
 from tests.fuzzing.inside import Plan
 from tests.fuzzing.sockets import Attacker
 from tests.fuzzing.target import Target, Watch
+from tests.server.asking import until
 from tests.server.wire import open_descriptors
 
 WITHIN_S = 60.0
@@ -45,13 +45,6 @@ def target(zookeeper: ZooKeeperServer, tmp_path_factory: pytest.TempPathFactory)
         broker.end()
 
 
-def until(is_so: object, what: str) -> None:
-    deadline_s = time.monotonic() + WITHIN_S
-    while not is_so():  # type: ignore[operator]
-        assert time.monotonic() < deadline_s, what
-        time.sleep(0.05)
-
-
 def test_every_request_and_version_is_drawn() -> None:
     frames = Frames(random.Random(1))
     assert {key for key, _ in frames.served} == set(ROUTES) >= {ApiKey.PRODUCE, ApiKey.CHANGE_SCHEMAS}
@@ -64,7 +57,7 @@ def test_damaged_frames_before_and_after_a_login_change_nothing(target: Target) 
     plan = Plan(seed_of("damaged frames"), INSIDE, ("nobody", "anonymous", "mallory"))
     with Watch(target) as watch:
         target.feed(plan)
-        until(lambda: target.progress().get("done") or not target.is_alive(), "the frames are not done")
+        until(lambda: target.progress().get("done") or not target.is_alive(), WITHIN_S)
     outcomes = target.progress()["outcomes"]
     assert target.progress()["tasks_left"] <= 3, target.progress()["most_tasks"]
     assert min(outcomes[f"{who} answered"] for who in plan.who) > 50, outcomes
@@ -79,5 +72,5 @@ def test_damaged_frames_over_sockets_leave_no_thread_and_no_descriptor(target: T
     assert set(attacker.answered) == {"plain", "before", "login", "user"} and all(attacker.answered.values())
     watch.check(within_s=ANSWERS_WITHIN_S, resident_bytes_max=RESIDENT_BYTES_MAX)
     target.check()
-    until(lambda: open_descriptors(target.broker.pid) <= target.descriptors + 15, "descriptors are left open")
+    until(lambda: open_descriptors(target.broker.pid) <= target.descriptors + 15, WITHIN_S)
     assert psutil.Process(target.broker.pid).num_threads() <= target.threads + 20  # of pools with bounds of their own

@@ -204,18 +204,15 @@ class BrokerProcess(Process):
 
     def ask(self, target: int, verb: str, arguments: tuple[Any, ...], done: Callable[[Any], object]) -> None:
         """A call to another broker, or to this one, which cannot be lost."""
-        if target == self.host.broker_id:
-            self.after(0.0, self._ask_ourselves, verb, arguments, done)
-        else:
-            self.host.cluster.network.call(self.host.broker_id, self, target, verb, arguments, done)
-
-    def _ask_ourselves(self, verb: str, arguments: tuple[Any, ...], done: Callable[[Any], object]) -> None:
         network = self.host.cluster.network
-        self.serve(Call(network, self.host.broker_id, self, self.host.broker_id, done), verb, arguments)
+        if target == self.host.broker_id:
+            self.after(0.0, self.serve, Call(network, target, self, target, verb, arguments, done, self.world.now))
+        else:
+            network.call(self.host.broker_id, self, target, verb, arguments, done)
 
-    def serve(self, call: Call, verb: str, arguments: tuple[Any, ...]) -> None:
+    def serve(self, call: Call) -> None:
         try:
-            answer = getattr(self, f"_serve_{verb}")(call, *arguments)
+            answer = getattr(self, f"_serve_{call.verb}")(call, *call.arguments)
         except KlogError as error:
             answer = error
         if answer is not None:

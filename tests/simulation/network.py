@@ -7,6 +7,7 @@ its connections end, which the asker hears of unless the way is cut.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from tests.simulation.world import Process, World
@@ -29,26 +30,27 @@ class Host(Protocol):
     process: Any
 
 
+@dataclass(slots=True, eq=False)
 class Call:
-    """One request that was heard; it is answered once, now or later, by the process that heard it."""
+    """One request; once it is heard it is answered once, now or later, by the process that heard it."""
 
-    __slots__ = ("_asker", "_done", "_network", "_source", "_target", "answered", "at")
-
-    def __init__(
-        self, network: Network, source: int, asker: Process, target: int, done: Callable[[Any], object]
-    ) -> None:
-        self._network, self._source, self._asker, self._target, self._done = network, source, asker, target, done
-        self.answered = False
-        self.at = network.world.now
+    network: Network
+    source: int
+    asker: Process
+    target: int
+    verb: str
+    arguments: tuple[Any, ...]
+    done: Callable[[Any], object]
+    at: float = 0.0
+    """When it was heard."""
+    answered: bool = False
 
     def answer(self, value: Any) -> None:
         if self.answered:
             return
         self.answered = True
-        network = self._network
-        if network.is_lost(self._target, self._source):
-            return
-        self._asker.after(network.world.delay_s(), self._done, value)
+        if not self.network.is_lost(self.target, self.source):
+            self.asker.after(self.network.world.delay_s(), self.done, value)
 
 
 class Network:
@@ -80,29 +82,22 @@ class Network:
         if self.lying.get(target) and source > 0:
             asker.after(0.001, done, REFUSED)
         elif not self.is_lost(source, target):
-            self.world.after(self.world.delay_s(), self._arrive, source, asker, target, verb, arguments, done)
+            call = Call(self, source, asker, target, verb, arguments, done)
+            self.world.after(self.world.delay_s(), self._arrive, call)
 
-    def _arrive(
-        self,
-        source: int,
-        asker: Process,
-        target: int,
-        verb: str,
-        arguments: tuple[Any, ...],
-        done: Callable[[Any], object],
-    ) -> None:
-        process = self.hosts[target].process
+    def _arrive(self, call: Call) -> None:
+        process = self.hosts[call.target].process
         if process is None or not process.is_listening:
-            if not self.is_lost(target, source):
-                asker.after(0.001, done, REFUSED)
+            if not self.is_lost(call.target, call.source):
+                call.asker.after(0.001, call.done, REFUSED)
             return
-        call = Call(self, source, asker, target, done)
-        opened = self._open[target]
+        call.at = self.world.now
+        opened = self._open[call.target]
         if len(opened) > 64:
             for one in [one for one in opened if one.answered]:
                 del opened[one]
         opened[call] = None
-        process.do(process.serve, (call, verb, arguments))
+        process.do(process.serve, (call,))
 
     def process_died(self, host: int) -> None:
         """Its kernel closes its connections: whoever waits for an answer is told."""

@@ -6,7 +6,7 @@ import logging
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -73,38 +73,26 @@ class Total:
     worlds: int = 0
     waiting: int = 0
     acked: int = 0
-    events: int = 0
     faults: Counter[str] = field(default_factory=Counter)
     failed: list[Outcome] = field(default_factory=list)
 
-
-def simulate_all(seeds: Iterable[int], plan: Plan | None = None) -> Total:
-    total = Total()
-    for seed in seeds:
-        outcome = simulate(seed, plan)
-        total.worlds += 1
-        total.waiting += outcome.is_waiting
-        total.acked += outcome.acked
-        total.events += outcome.events
-        total.faults += outcome.faults
+    def add(self, outcome: Outcome) -> None:
+        self.worlds += 1
+        self.waiting += outcome.is_waiting
+        self.acked += outcome.acked
+        self.faults += outcome.faults
         if outcome.violation is not None:
-            total.failed.append(outcome)
-    return total
+            self.failed.append(outcome)
 
 
 def run(seeds: int, first: int = 0) -> int:
     """Simulate ``seeds`` worlds from seed ``first`` on and print what came of them; the exit code."""
     began = time.monotonic()
     total = Total()
-    for start in range(first, first + seeds, 100):
-        part = simulate_all(range(start, min(start + 100, first + seeds)))
-        total.worlds += part.worlds
-        total.waiting += part.waiting
-        total.acked += part.acked
-        total.events += part.events
-        total.faults += part.faults
-        total.failed += part.failed
-        for outcome in part.failed:
+    for seed in range(first, first + seeds):
+        outcome = simulate(seed)
+        total.add(outcome)
+        if outcome.violation is not None:
             print(outcome.told(), flush=True)
         if total.worlds % 1000 == 0:
             print(f"{total.worlds} worlds, {len(total.failed)} failed, {time.monotonic() - began:.0f} s", flush=True)

@@ -17,13 +17,15 @@ from typing import Any, NamedTuple, TypeVar
 
 import pyarrow.parquet as pq
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import KafkaException, Producer
 from confluent_kafka import TopicPartition as StockTopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from confluent_kafka.admin import AdminClient, NewPartitions
+from confluent_kafka.admin import NewTopic as StockNewTopic
 
 from bench.maven import PeerMissing, connector_jars
 from klog.coordination.schemas import SchemaRegistry
 from klog.coordination.zookeeper import ZooKeeper
+from klog.record.records import Record
 from tests.broker_fixture import ROOT, RunningBroker
 from tests.spark.quick_java import spark_environment
 
@@ -51,10 +53,11 @@ class TopicOnBroker:
     def __init__(self, bootstrap: str, name: str, partitions: int) -> None:
         self.bootstrap = bootstrap
         self.name = name
+        self.partitions = partitions
         admin = AdminClient({"bootstrap.servers": bootstrap})
         # Some tests send times far ahead, or years back, and every five minutes the broker deletes what is too old.
         config = {"message.timestamp.after.max.ms": str(2**62), "retention.ms": "-1"}
-        admin.create_topics([NewTopic(name, partitions, 1, config=config)])[name].result()
+        admin.create_topics([StockNewTopic(name, partitions, 1, config=config)])[name].result()
 
     def produce(
         self, messages: Sequence[Message], partition: int = 0, codec: str = "none", batch: int = 100_000
@@ -89,6 +92,12 @@ class TopicOnBroker:
         assert len(offsets) == len(messages)
         return sorted(offsets)
 
+    def messages(self) -> list[Record]:
+        """All with their headers, partition by partition, by a consumer that knows nothing of streams."""
+        from tests.tools.copies import everything
+
+        return [one for _, rows in sorted(everything(self.bootstrap, self.name).items()) for one in rows]
+
     def delete_before(self, offset: int, partition: int = 0) -> None:
         """DeleteRecords: the log starts at ``offset`` when this returns."""
         admin = AdminClient({"bootstrap.servers": self.bootstrap})
@@ -99,26 +108,45 @@ class TopicOnBroker:
         admin = AdminClient({"bootstrap.servers": self.bootstrap})  # held: it ends its requests when it goes
         admin.delete_topics([self.name])[self.name].result(20)
 
+    def made_again(self) -> TopicOnBroker:
+        """Once its deletion is done everywhere: only then is the name free."""
+        deadline = time.monotonic() + 30
+        while True:
+            try:
+                return TopicOnBroker(self.bootstrap, self.name, self.partitions)
+            except KafkaException:
+                assert time.monotonic() < deadline, f"{self.name} cannot be made again"
+                time.sleep(0.05)
+
     def grow(self, partitions: int) -> None:
         admin = AdminClient({"bootstrap.servers": self.bootstrap})
         admin.create_partitions([NewPartitions(self.name, partitions)])[self.name].result(20)
 
 
-def start_export(topic: TopicOnBroker, root: Path, *options: str, output: str = "json") -> subprocess.Popen[str]:
-    """``klog export run``, started; with the Python that it chooses, whatever this process's own Spark was given."""
+NewTopic = Callable[..., TopicOnBroker]
+"""What the fixture `new_topic` is: makes a topic of so many partitions (1)."""
+
+
+def start_klog(*words: str, stderr: int | None = subprocess.PIPE) -> subprocess.Popen[str]:
+    """``klog WORDS``, started, with a Spark and the Python that it chooses, whatever this process's own was given."""
     environment = os.environ | spark_environment()
     for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
         environment.pop(name, None)
-    command = [sys.executable, "-m", "klog", "-B", topic.bootstrap, "-o", output, "export", "run", topic.name]
     return subprocess.Popen(
-        [*command, "--to", str(root), *options],
+        [sys.executable, "-m", "klog", *words],
         cwd=ROOT,
         env=environment,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        stderr=stderr,
         text=True,
     )
+
+
+def start_export(topic: TopicOnBroker, root: Path, *options: str, output: str = "json") -> subprocess.Popen[str]:
+    """``klog export run``, started."""
+    words = ("-B", topic.bootstrap, "-o", output, "export", "run", topic.name, "--to", str(root))
+    return start_klog(*words, *options)
 
 
 def make_messages(count: int, start: int = 0) -> list[Message]:
@@ -133,8 +161,13 @@ def exported_rows(root: Path) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: (row["topic"], row["partition"], row["offset"]))
 
 
+def exported_offsets(root: Path, partition: int | None = None) -> list[int]:
+    """Of all partitions, or of one."""
+    return [row["offset"] for row in exported_rows(root) if partition in (None, row["partition"])]
+
+
 @pytest.fixture
-def new_topic(broker: RunningBroker) -> Callable[..., TopicOnBroker]:
+def new_topic(broker: RunningBroker) -> NewTopic:
     """Makes topics on the shared broker."""
 
     def make(partitions: int = 1) -> TopicOnBroker:

@@ -14,9 +14,6 @@ from klog.export.stores.local import LocalStore
 class FullStore(LocalStore):
     """No byte of a file of messages finds room."""
 
-    def __reduce__(self) -> tuple[type[FullStore], tuple[Path]]:
-        return FullStore, (self.path,)
-
     def open_output(self, path: str) -> BinaryIO:
         if "/part-" not in path:
             return super().open_output(path)
@@ -26,9 +23,6 @@ class FullStore(LocalStore):
 
 class FailingStore(LocalStore):
     """The first file of messages that anyone opens here cannot be written; it stays behind."""
-
-    def __reduce__(self) -> tuple[type[FailingStore], tuple[Path]]:
-        return FailingStore, (self.path,)
 
     def open_output(self, path: str) -> BinaryIO:
         file = super().open_output(path)

@@ -17,7 +17,7 @@ from klog.names import TopicPartition
 
 
 class LocalByManifest(LocalStore):
-    """Real files, in the way of a store that cannot rename folders."""
+    """Real files, in the way of a store that cannot rename folders, as an object store."""
 
     commits_by_rename = False
 

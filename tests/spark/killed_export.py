@@ -18,6 +18,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -105,6 +106,19 @@ def killer(root: str, point: str) -> Callable[[str], None]:
     return reached
 
 
+def forked(act: Callable[[], None]) -> int:
+    """The exit code of a fork of this process."""
+    child = os.fork()
+    if child:
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    try:
+        act()
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+        os._exit(1)
+    os._exit(0)
+
+
 def by_spark(bootstrap: str, topic: str, root: str, point: str) -> None:
     from klog.spark.export import DirectWriter
     from klog.spark.running.target import SparkTarget
@@ -124,12 +138,7 @@ def without_spark(bootstrap: str) -> None:
         import deltalake  # noqa: F401
         import pyiceberg.catalog.sql  # noqa: F401
 
-    for topic, root, point, table, verb in kills:
-        child = os.fork()
-        if child:
-            _, status = os.waitpid(child, 0)
-            print(os.waitstatus_to_exitcode(status), flush=True)
-            continue
+    def act(topic: str, root: str, point: str, table: TableChoice | None, verb: str) -> None:
         reached = killer(root, point)
         if verb == "compact":
             compact(root, on_step=reached)
@@ -138,7 +147,9 @@ def without_spark(bootstrap: str) -> None:
         else:
             choice = None if table is None else TableChoice(*table)
             run(bootstrap, [topic], root, LocalWriter(), table=choice, on_step=reached)
-        os._exit(0)
+
+    for kill in kills:
+        print(forked(partial(act, *kill)), flush=True)
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ from klog.export.run import TableChoice
 from klog.export.stores.local import LocalStore
 from klog.streams.batch import Batch
 from klog.streams.export_sink import ExportSink
+from tests.spark.killed_export import forked
 
 ACTS: Final = ("create", "make_folder", "open_output", "remove", "rename", "replace", "sync")
 ROWS: Final = 3
@@ -66,19 +67,6 @@ def write(root: str, table: str, number: int, killed_before: int | None) -> None
     for name in ACTS:
         setattr(LocalStore, name, dying(getattr(LocalStore, name)))
     ExportSink(root, TableChoice(table)).write(Frame(number), Batch(SESSION, "query", number, LocalStore(Path(root))))
-
-
-def forked(act: Callable[[], None]) -> int:
-    """The exit code of a fork of this process."""
-    child = os.fork()
-    if child:
-        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    try:
-        act()
-    except BaseException:
-        sys.excepthook(*sys.exc_info())
-        os._exit(1)
-    os._exit(0)
 
 
 def main(root: str, table: str) -> int:

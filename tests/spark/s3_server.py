@@ -17,6 +17,12 @@ from tests.broker_fixture import ROOT
 BUCKET = "exports"
 
 
+def settings(url: str) -> dict[str, str]:
+    """For the environment of who is to use the server."""
+    named = {"AWS_ENDPOINT_URL": url, "AWS_REGION": "us-east-1"}
+    return {**named, "AWS_ACCESS_KEY_ID": "k", "AWS_SECRET_ACCESS_KEY": "s"}
+
+
 class S3:
     """moto's server. While ``heeds`` is False it does as servers do that never heard of conditions."""
 

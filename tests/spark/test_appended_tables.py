@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest.mock import ANY
@@ -22,12 +21,10 @@ from klog.export.run import TableChoice, run
 from klog.export.verify import verify
 from klog.spark.decoding import Decode
 from klog.spark.export import LocalWriter
-from tests.spark.conftest import Message, TopicOnBroker, make_messages
+from tests.spark.conftest import Message, NewTopic, TopicOnBroker, make_messages
 from tests.spark.killed_export import Kill, kill_each
 
 pytestmark = pytest.mark.xdist_group("tables")  # whose libraries take seconds to load
-
-NewTopic = Callable[..., TopicOnBroker]
 
 
 @functools.cache

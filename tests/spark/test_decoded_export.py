@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import secrets
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,7 @@ from klog.spark import read_export
 from klog.spark.decoding import Decode
 from klog.spark.export import LocalWriter, run_export
 from tests.rows import each
-from tests.spark.conftest import Message, TopicOnBroker
+from tests.spark.conftest import Message, NewTopic, TopicOnBroker
 
 
 def record(name: str, *fields: dict[str, Any]) -> dict[str, Any]:
@@ -61,12 +60,17 @@ def register(registry: SchemaRegistry, topic: str, schema: dict[str, Any]) -> in
     return registry.register(f"{topic}-value", AVRO, json.dumps(schema), lambda settings, subject: None).schema_id
 
 
-def begun(registry: SchemaRegistry, new_topic: Callable[..., TopicOnBroker]) -> tuple[TopicOnBroker, int]:
+def send(registry: SchemaRegistry, topic: TopicOnBroker, schema: dict[str, Any], *values: dict[str, Any]) -> list[int]:
+    """Registered, and produced in its form."""
+    schema_id = register(registry, topic.name, schema)
+    return topic.produce([Message(b"k", frame(schema_id, datum(schema, value))) for value in values])
+
+
+def begun(registry: SchemaRegistry, new_topic: NewTopic) -> tuple[TopicOnBroker, int]:
     """A topic with one message of the first schema, and the schema's id."""
     topic = new_topic()
-    first = register(registry, topic.name, FIRST)
-    topic.produce([Message(None, frame(first, datum(FIRST, {"id": 1, "page": "a"})))])
-    return topic, first
+    send(registry, topic, FIRST, {"id": 1, "page": "a"})
+    return topic, register(registry, topic.name, FIRST)
 
 
 def export(
@@ -106,9 +110,7 @@ def read_whole(path: Path, format_: str) -> list[pa.RecordBatch]:
 
 
 @pytest.mark.parametrize("format_", FORMATS)
-def test_two_versions_and_garbage(
-    registry: SchemaRegistry, new_topic: Callable[..., TopicOnBroker], tmp_path: Path, format_: str
-) -> None:
+def test_two_versions_and_garbage(registry: SchemaRegistry, new_topic: NewTopic, tmp_path: Path, format_: str) -> None:
     topic = new_topic()
     first = register(registry, topic.name, FIRST)
     second = register(registry, topic.name, SECOND)
@@ -161,9 +163,7 @@ def test_two_versions_and_garbage(
     assert (part.messages, part.undecodable, manifest.schema_ids) == (len(values), len(garbage), (first, second))
 
 
-def test_a_field_that_is_not_written_is_null(
-    registry: SchemaRegistry, new_topic: Callable[..., TopicOnBroker], tmp_path: Path
-) -> None:
+def test_a_field_that_is_not_written_is_null(registry: SchemaRegistry, new_topic: NewTopic, tmp_path: Path) -> None:
     """Removed later, or not there yet when the newest schema has decided about the columns: no row is lost for it."""
     topic = new_topic()
     root = tmp_path / "root"
@@ -200,17 +200,14 @@ def test_what_is_no_such_limit(text: str) -> None:
         UndecodableLimit.parse(text)
 
 
-def test_later_schemas_add_columns(
-    registry: SchemaRegistry, new_topic: Callable[..., TopicOnBroker], tmp_path: Path
-) -> None:
-    topic, first = begun(registry, new_topic)
+def test_later_schemas_add_columns(registry: SchemaRegistry, new_topic: NewTopic, tmp_path: Path) -> None:
+    topic, _ = begun(registry, new_topic)
     root = tmp_path / "root"
     notes: list[str] = []
     assert export(topic, root, on_note=notes.append) == 1
-    second = register(registry, topic.name, SECOND)
     value = {"id": 2, "page": "b", "tags": ["x"], "took": 2.5, "at": 0, "counts": {"c": 1}}
-    topic.produce([Message(None, frame(second, datum(SECOND, value)))])
-    topic.produce([Message(None, frame(first, datum(FIRST, {"id": 3, "page": "c"})))])
+    send(registry, topic, SECOND, value)
+    send(registry, topic, FIRST, {"id": 3, "page": "c"})
     assert export(topic, root, on_note=notes.append) == 2
     assert len(notes) == 1 and str(root) in notes[0]
     one, two, three = (row["record"] for row in files_of(root, "parquet", undecodable=False))
@@ -223,14 +220,12 @@ def test_later_schemas_add_columns(
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("format_", ONE)
 def test_spark_reads_the_columns_of_all_batches(
-    spark: Any, registry: SchemaRegistry, new_topic: Callable[..., TopicOnBroker], tmp_path: Path, format_: str
+    spark: Any, registry: SchemaRegistry, new_topic: NewTopic, tmp_path: Path, format_: str
 ) -> None:
     topic, _ = begun(registry, new_topic)
     root = tmp_path / "root"
     assert export(topic, root, format_, partition_by="day") == 1
-    second = register(registry, topic.name, SECOND)
-    value = {"id": 2, "page": "b", "tags": ["x"], "took": None, "at": 0, "counts": {}}
-    topic.produce([Message(None, frame(second, datum(SECOND, value)))])
+    send(registry, topic, SECOND, {"id": 2, "page": "b", "tags": ["x"], "took": None, "at": 0, "counts": {}})
     assert export(topic, root) == 1
     frame_ = read_export(spark, str(root))
     rows = frame_.select("batch", "dt", "record.id", "record.page", "record.tags").orderBy("id").collect()
@@ -239,19 +234,19 @@ def test_spark_reads_the_columns_of_all_batches(
 
 
 def test_a_later_run_goes_on_with_the_columns_that_were_asked_for(
-    registry: SchemaRegistry, new_topic: Callable[..., TopicOnBroker], tmp_path: Path
+    registry: SchemaRegistry, new_topic: NewTopic, tmp_path: Path
 ) -> None:
     topic, first = begun(registry, new_topic)
     root = tmp_path / "root"
     assert export(topic, root, reader=str(first)) == 1
     second = register(registry, topic.name, SECOND)
     value = {"id": 2, "page": "b", "tags": ["x"], "took": None, "at": 0, "counts": {}}
-    topic.produce([Message(None, frame(second, datum(SECOND, value)))])
+    send(registry, topic, SECOND, value)
     notes: list[str] = []
     assert export(topic, root, on_note=notes.append) == 1
     (said,) = notes
     assert str(second) in said and str(root) in said and "tags, took, at" in said
-    topic.produce([Message(None, frame(second, datum(SECOND, value)))])
+    send(registry, topic, SECOND, value)
     assert export(topic, root, on_note=notes.append) == 1
     assert len(notes) == 1  # once, and not at each run
     assert [row["record"] for row in files_of(root, "parquet", undecodable=False)] == [
@@ -264,7 +259,7 @@ def test_a_later_run_goes_on_with_the_columns_that_were_asked_for(
 
 
 def test_values_at_the_ends_of_their_types_can_be_written(
-    registry: SchemaRegistry, new_topic: Callable[..., TopicOnBroker], tmp_path: Path
+    registry: SchemaRegistry, new_topic: NewTopic, tmp_path: Path
 ) -> None:
     """Whatever garbage decodes to, no format fails for it: one message would stop the export for good."""
     extreme = record(
@@ -300,9 +295,7 @@ def test_values_at_the_ends_of_their_types_can_be_written(
         assert sum(batch.num_rows for batch in found) == 3
 
 
-def test_typed_files_have_the_columns_that_were_planned(
-    registry: SchemaRegistry, new_topic: Callable[..., TopicOnBroker]
-) -> None:
+def test_typed_files_have_the_columns_that_were_planned(registry: SchemaRegistry, new_topic: NewTopic) -> None:
     topic = new_topic()
     register(registry, topic.name, SECOND)
     with RawCluster(topic.bootstrap) as cluster:
@@ -315,9 +308,7 @@ def test_typed_files_have_the_columns_that_were_planned(
     assert typed.field("record").type.field("at").type == pa.timestamp("us", "UTC")
 
 
-def test_merged_batches_say_what_they_said(
-    registry: SchemaRegistry, new_topic: Callable[..., TopicOnBroker], tmp_path: Path
-) -> None:
+def test_merged_batches_say_what_they_said(registry: SchemaRegistry, new_topic: NewTopic, tmp_path: Path) -> None:
     topic = new_topic()
     schema_id = register(registry, topic.name, SECOND)
     root = tmp_path / "root"
@@ -370,7 +361,7 @@ EVERY_TYPE: list[tuple[Any, Any]] = [
 @pytest.mark.spark
 @pytest.mark.timeout(300)
 def test_spark_decodes_in_its_tasks_and_reads_every_type(
-    spark: Any, registry: SchemaRegistry, new_topic: Callable[..., TopicOnBroker], tmp_path: Path
+    spark: Any, registry: SchemaRegistry, new_topic: NewTopic, tmp_path: Path
 ) -> None:
     topic = new_topic(2)
     schema = record("Every", *({"name": f"f{number}", "type": type_} for number, (type_, _) in enumerate(EVERY_TYPE)))

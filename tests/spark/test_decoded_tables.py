@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +15,15 @@ from klog.export.listing import list_batches
 from klog.export.root import ExportRoot
 from klog.export.rows import ExportedRange
 from klog.export.run import TableChoice, run
-from klog.record.avro_framing import frame
 from klog.spark.decoding import Decode
 from klog.spark.export import LocalWriter
-from tests.spark.conftest import Message, TopicOnBroker
-from tests.spark.test_decoded_export import datum, record, register
-from tests.spark.test_tables import FORMATS, ONE, iceberg, rows, states
+from tests.spark.conftest import Message, NewTopic, TopicOnBroker
+from tests.spark.exporting import killed_at, states, when
+from tests.spark.test_decoded_export import record, register, send
+from tests.spark.test_tables import FORMATS, ONE, iceberg, rows
 
 pytestmark = pytest.mark.xdist_group("tables")  # whose libraries take seconds to load
 
-NewTopic = Callable[..., TopicOnBroker]
 
 FIRST = record(
     "Visit",
@@ -48,11 +46,6 @@ def export(topic: TopicOnBroker, root: Path, table: str | None = None, **options
     if table is not None:
         options = {"decode": Decode("avro").plan, "table": TableChoice(table), **options}
     return run(topic.bootstrap, [topic.name], str(root), LocalWriter(), **options)
-
-
-def send(registry: SchemaRegistry, topic: TopicOnBroker, schema: dict[str, Any], *values: dict[str, Any]) -> list[int]:
-    schema_id = register(registry, topic.name, schema)
-    return topic.produce([Message(b"k", frame(schema_id, datum(schema, value))) for value in values])
 
 
 def first(number: int) -> dict[str, Any]:
@@ -83,7 +76,7 @@ def test_fields_are_columns_and_later_schemas_add_some(
     old, new = rows(root, table)[-2:]
     assert (old["value_timestamp"], old["who"], old["at"]) == (2, {"name": "a", "age": None}, None)
     assert (new["value_timestamp"], new["who"], new["tags"]) == (None, {"name": "b", "age": 3}, ["x"])
-    assert states(topic, root) == ["ok"]
+    assert states(root, topic) == ["ok"]
     assert [one.messages for one in list_batches(str(root))] == [4, 2]
     (part,) = ExportRoot(str(root)).manifest(0)[0].partitions.values()
     assert part.undecodable == 1
@@ -107,18 +100,13 @@ def test_a_first_batch_without_a_row_is_the_tables_too(
     topic, root = new_topic(), tmp_path / "t"
     register(registry, topic.name, FIRST)
     topic.produce([Message(b"k", b"plain")])
-    sent: list[int] = []
-
-    def before(step: str) -> None:
-        if step == "flushed" and not inner:
-            inner.append(True)
-            assert [row.messages for row in export(topic, root, max_messages=1)] == [1]
-
-    inner: list[bool] = []
-    sent += send(registry, topic, FIRST, first(1))
+    sent = send(registry, topic, FIRST, first(1))
+    inner: list[ExportedRange] = []
+    before = when("flushed", lambda: inner.extend(export(topic, root, max_messages=1)))
     assert [row.messages for row in export(topic, root, table, on_step=before)] == [1]
+    assert [row.messages for row in inner] == [1]
     assert [row["offset"] for row in rows(root, table)] == sent
-    assert states(topic, root) == ["ok"]
+    assert states(root, topic) == ["ok"]
 
 
 def test_types_become_wider_in_iceberg_alone(registry: SchemaRegistry, new_topic: NewTopic, tmp_path: Path) -> None:
@@ -132,7 +120,7 @@ def test_types_become_wider_in_iceberg_alone(registry: SchemaRegistry, new_topic
     assert iceberg(tmp_path / "iceberg").scan("value_timestamp > 1").to_arrow().num_rows == 1
     assert [row.undecodable for row in export(topic, tmp_path / "delta")] == [1]
     assert [row["value_timestamp"] for row in rows(tmp_path / "delta", "delta")] == [1]
-    assert states(topic, tmp_path / "delta") == states(topic, tmp_path / "iceberg") == ["ok"]
+    assert states(tmp_path / "delta", topic) == states(tmp_path / "iceberg", topic) == ["ok"]
 
 
 @pytest.mark.parametrize("table", ONE)
@@ -148,39 +136,23 @@ def test_a_schema_that_no_column_can_follow_stops_nothing(
     assert [(row.messages, row.undecodable) for row in export(topic, root, on_note=notes.append)] == [(2, 1)]
     assert "page" in notes[0] and "int" in notes[0] and "string" in notes[0]
     assert [row["page"] for row in rows(root, table)] == ["/1", "/2"]
-    assert states(topic, root) == ["ok"]
+    assert states(root, topic) == ["ok"]
 
 
-def test_killed_between_the_columns_and_the_rows(
-    registry: SchemaRegistry, new_topic: NewTopic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_killed_between_the_columns_and_the_rows(registry: SchemaRegistry, new_topic: NewTopic, tmp_path: Path) -> None:
     """Delta's new columns are a commit of their own. Another run comes between, too."""
     topic, root = new_topic(), tmp_path / "t"
     sent = send(registry, topic, FIRST, first(1))
     export(topic, root, "delta")
     sent += send(registry, topic, SECOND, second(2))
-
-    class Killed(BaseException):
-        pass
-
-    def killed(*_: object, **__: object) -> None:
-        raise Killed
-
-    with monkeypatch.context() as patch:
-        patch.setattr(DeltaTable, "create_write_transaction", killed)
-        with pytest.raises(Killed):
-            export(topic, root)
+    with killed_at(DeltaTable, "create_write_transaction"):
+        export(topic, root)
     assert "tags" in rows(root, "delta")[0]
-    inner: list[list[ExportedRange]] = []
-
-    def other_run(step: str) -> None:
-        if step == "flushed" and not inner:
-            inner.append(export(topic, root))
-
-    assert export(topic, root, on_step=other_run) == []
-    assert [one.messages for one in inner[0]] == [1]
+    inner: list[ExportedRange] = []
+    assert export(topic, root, on_step=when("flushed", lambda: inner.extend(export(topic, root)))) == []
+    assert [one.messages for one in inner] == [1]
     assert [row["offset"] for row in rows(root, "delta")] == sent
-    assert states(topic, root) == ["ok"]
+    assert states(root, topic) == ["ok"]
 
 
 def test_lost_and_changed_undecodable_messages_are_found(
@@ -195,8 +167,8 @@ def test_lost_and_changed_undecodable_messages_are_found(
     send(registry, topic, FIRST, first(1))
     export(topic, root)
     assert len(rows(root, "delta")) == 1
-    assert states(topic, root) == ["ok"]
+    assert states(root, topic) == ["ok"]
     DeltaTable(root).vacuum(0, dry_run=False, enforce_retention_duration=False)
-    assert states(topic, root) == ["ok"]
+    assert states(root, topic) == ["ok"]
     next(root.glob("data/0000000001-*/_undecodable/*")).unlink()
-    assert states(topic, root) == ["wrong-count", "missing-file"]
+    assert states(root, topic) == ["wrong-count", "missing-file"]

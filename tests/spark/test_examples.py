@@ -1,40 +1,46 @@
-"""The examples of exports, streams and SQL, run as they stand; folders become those of the test."""
+"""The examples of exports, streams and SQL, run as they stand, in folders of the test. Those of docs/streams.md: their
+programs, their data, and the output that the page shows."""
 
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 import subprocess
-import sys
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from klog.spark.running.target import SparkTarget
+from klog.streams import job, running
+from klog.streams.folder import StreamFolder
+from klog.streams.program import Input
+from tests.broker_fixture import ROOT
 from tests.cli.example_lines import example
 from tests.cli.runner import klog
-from tests.spark.conftest import Message, TopicOnBroker, make_messages
-from tests.spark.quick_java import spark_environment
-from tests.spark.test_stream_examples import FILES
+from tests.spark.conftest import Message, NewTopic, make_messages, start_klog
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
-NewTopic = Callable[..., TopicOnBroker]
 ENDED_WITHIN_S = 60
+
+PAGE = (ROOT / "docs/streams.md").read_text()
+BLOCK = re.compile(r'^```\w+ title="([\w.]+)"\n(.*?)^```', re.MULTILINE | re.DOTALL)
+FILES = dict(BLOCK.findall(PAGE))
+COMMAND = re.compile(
+    r"^\$ klog stream run (\w+\.py) (.*?[^\\])\n\$ klog tail ([\w-]+) .*?\n(.*?)^```", re.MULTILINE | re.DOTALL
+)
+RUNS = {program: (flags, target, output) for program, flags, target, output in COMMAND.findall(PAGE)}
 
 
 @contextmanager
 def started(*words: str) -> Iterator[subprocess.Popen[str]]:
-    """``klog WORDS`` with Spark of its own."""
-    environment = os.environ | spark_environment()
-    for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
-        environment.pop(name, None)
-    command = [sys.executable, "-m", "klog", *words]
-    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
+    """``klog WORDS``, ended with the test."""
+    with start_klog(*words, stderr=None) as process:
         try:
             yield process
         finally:
@@ -69,7 +75,7 @@ def test_an_export_that_goes_on(new_topic: NewTopic, tmp_path: Path) -> None:
     assert len(klog("export", "list", root, "-o", "json").rows) == 1
 
 
-@pytest.mark.long("a document that is walked; test_queries.py has a stream")
+@pytest.mark.long("a document that is walked; test_source.py has a stream")
 def test_a_stream(new_topic: NewTopic, tmp_path: Path) -> None:
     source, target = new_topic(), new_topic()
     source.produce([Message(None, json.dumps({"country": "is"}).encode())])
@@ -101,3 +107,57 @@ def test_queries(spark: Any, new_topic: NewTopic) -> None:
     line = "klog sql 'select * from clicks where offset >= 4711' -c 10 -o json"
     rows = klog(*example(line, clicks=view, **{"4711": 1}), "-B", topic.bootstrap).rows
     assert [row["offset"] for row in rows] == [1, 2]
+
+
+# --- docs/streams.md ---
+
+
+def test_the_page_has_three_examples() -> None:
+    assert set(RUNS) == {"views.py", "clicks.py", "orders.py"}
+    compile(FILES["first.py"], "first.py", "exec")
+    assert len([line for line in FILES["first.py"].splitlines() if line]) <= 10
+
+
+@pytest.mark.parametrize("program", sorted(RUNS.keys() - {"views.py"}))  # which test_a_stream runs by the command
+@pytest.mark.long("a document that is walked; test_streams.py has its queries")
+def test_an_example_of_the_page(broker: Any, new_topic: NewTopic, tmp_path: Path, program: str) -> None:
+    flags, _, output = RUNS[program]
+    target = new_topic()
+    path = tmp_path / program
+    text = FILES[program]
+    inputs = []
+    for asked in [*re.findall(r"--from '([^']+)'", flags), *(["customers"] if "customers" in text else [])]:
+        one = Input.parse(asked)
+        topic = new_topic(2)
+        topic.produce([_message(line) for line in FILES[f"{one.topic}.jsonl"].splitlines()])
+        name = topic.name
+        # The tests' topics have other names, and so have the parameters of the program.
+        if asked == "customers":
+            text = text.replace('latest("customers"', f'latest("{name}"')
+        else:
+            text = re.sub(rf"\b{one.topic}\b(?=[,)]|\.window|\.join|\.enrich)", name.replace("-", "_"), text)
+            inputs.append(Input(name, one.form))
+    path.write_text(text)
+    key = tuple(re.findall(r"--key (\w+)", flags))
+    made = job.Job(
+        broker.bootstrap,
+        tuple(inputs),
+        job.Program.of(path, None),
+        job.sink_of(broker.bootstrap, f"topic:{target.name}", key),
+        str(tmp_path / "checkpoint"),
+        SparkTarget("local[2,4]"),
+        "example",
+        options={"startingOffsets": "earliest"},
+        once=True,
+    )
+    running.run(StreamFolder(tmp_path, "example"), made.start, threading.Event())
+    found = sorted((one.value or b"").decode() for one in target.messages())
+    assert found == sorted(output.splitlines())
+    assert {json.loads(one)[key[0]] for one in found} == {(one.key or b"").decode() for one in target.messages()}
+
+
+def _message(line: str) -> Message:
+    value = json.loads(line)
+    if "key" in value:
+        return Message(value["key"].encode(), value["value"].encode())
+    return Message(None, line.encode())

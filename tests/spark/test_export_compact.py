@@ -23,11 +23,10 @@ from klog.export.compact import STEPS, CompactedBatches, compact, parse_batches
 from klog.export.gc import collect, find_garbage
 from klog.export.manifest import WINDOW_MS
 from klog.export.root import ExportRoot
-from klog.export.run import run
-from klog.export.verify import verify
-from klog.spark.export import LocalWriter
 from klog.tools.audit.tiers import read_export
-from tests.spark.conftest import NOW_MS, TopicOnBroker, exported_rows, make_messages
+from tests.spark.conftest import NOW_MS, NewTopic, exported_offsets, exported_rows, make_messages, race
+from tests.spark.exporting import export as one_run
+from tests.spark.exporting import states, when
 from tests.spark.handmade import HandmadeExport
 from tests.spark.killed_export import kill_at_each
 
@@ -37,10 +36,6 @@ def exported(root: Path, batches: int, messages: int = 5) -> tuple[HandmadeExpor
     export = HandmadeExport(root)
     export.commits(batches, messages)
     return export, exported_rows(root)
-
-
-def states(root: Path) -> set[str]:
-    return {row.state for row in verify(None, str(root))}
 
 
 def folders(root: Path) -> list[int]:
@@ -53,16 +48,16 @@ def test_batches_become_one_folder_and_nothing_else_changes(tmp_path: Path) -> N
     assert row == CompactedBatches(0, 4, 50, 5, row.bytes_before, 1, row.bytes)
     assert folders(tmp_path) == [4]
     assert exported_rows(tmp_path) == rows
-    assert states(tmp_path) == {"ok"}
+    assert set(states(tmp_path)) == {"ok"}
     place = ExportRoot(str(tmp_path))
     (merged,) = [manifest for manifest, _ in place.chain()]
     assert [one.batch for one in history.originals(place, merged)] == [0, 1, 2, 3, 4]
     export.commit(7)  # the chain goes on behind it
     assert folders(tmp_path) == [4, 5]
-    assert states(tmp_path) == {"ok"}
+    assert set(states(tmp_path)) == {"ok"}
     assert compact(str(tmp_path), batches=(0, 5))[0].messages == 64  # what was merged is merged again
     assert folders(tmp_path) == [5]
-    assert states(tmp_path) == {"ok"}
+    assert set(states(tmp_path)) == {"ok"}
     assert compact(str(tmp_path)) == []
 
 
@@ -76,7 +71,7 @@ def test_neighbours_are_merged_until_they_are_large_enough(tmp_path: Path) -> No
     assert folders(tmp_path) == [1, 3, 5]
     assert compact(str(tmp_path), below_bytes=1) == []
     assert exported_rows(tmp_path) == rows
-    assert states(tmp_path) == {"ok"}
+    assert set(states(tmp_path)) == {"ok"}
 
 
 def test_named_batches_must_be_there_and_whole(tmp_path: Path) -> None:
@@ -100,7 +95,7 @@ def test_files_have_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     (row,) = compact(str(tmp_path))
     assert (row.files_before, row.files) == (3, 3)
     assert exported_rows(tmp_path) == rows
-    assert states(tmp_path) == {"ok"}
+    assert set(states(tmp_path)) == {"ok"}
 
 
 def test_a_file_that_cannot_be_read_stops_it(tmp_path: Path) -> None:
@@ -141,7 +136,7 @@ def test_a_changed_history_is_found(tmp_path: Path) -> None:
     path.write_bytes(b"rubbish")
     assert "broken-chain" in states(tmp_path)
     path.write_bytes(history.pack(texts))
-    assert states(tmp_path) == {"ok"}
+    assert set(states(tmp_path)) == {"ok"}
     path = folder / "_manifest.json"
     path.write_bytes(path.read_bytes().replace(b'"messages": 15', b'"messages": 14'))
     assert "broken-chain" in states(tmp_path)
@@ -151,7 +146,7 @@ def test_a_missing_batch_before_merged_ones_is_found(tmp_path: Path) -> None:
     exported(tmp_path, 4)
     compact(str(tmp_path), batches=(2, 3))
     shutil.rmtree(tmp_path / "data" / "batch=0000000001")
-    assert {"gap", "missing-batch"} <= states(tmp_path)
+    assert {"gap", "missing-batch"} <= set(states(tmp_path))
     with pytest.raises(Refused, match="batch 1 "):
         compact(str(tmp_path))
 
@@ -161,41 +156,28 @@ def test_runs_and_compactions_at_once(tmp_path: Path) -> None:
     gate = threading.Barrier(3)
     errors: list[Exception] = []
 
-    def at_once(act: Callable[[Callable[[str], None]], object], step: str) -> threading.Thread:
-        met: list[str] = []
-
-        def wait(reached: str) -> None:
-            if reached == step and not met:
-                met.append(reached)
-                gate.wait(20)
-
-        def body() -> None:
-            try:
-                act(wait)
-            except Exception as error:
-                errors.append(error)
-
-        return threading.Thread(target=body)
-
     def commit(wait: Callable[[str], None]) -> None:
         wait("flushed")
         export.commits(3)
 
-    threads = [
-        at_once(lambda wait: compact(str(tmp_path), on_step=wait), "flushed"),
-        at_once(lambda wait: compact(str(tmp_path), batches=(0, 1), on_step=wait), "flushed"),
-        at_once(commit, "flushed"),
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    def caught(act: Callable[[Callable[[str], None]], object]) -> None:
+        try:
+            act(when("flushed", lambda: gate.wait(20)))
+        except Exception as error:
+            errors.append(error)
+
+    race(
+        caught,
+        lambda wait: compact(str(tmp_path), on_step=wait),
+        lambda wait: compact(str(tmp_path), batches=(0, 1), on_step=wait),
+        commit,
+    )
     assert [type(error) for error in errors] == [Refused], errors
     assert " 0 to " in str(errors[0])
     assert folders(tmp_path)[-1] == 6
     assert len(exported_rows(tmp_path)) == 70
     assert len({(row["partition"], row["offset"]) for row in exported_rows(tmp_path)}) == 70
-    assert states(tmp_path) == {"ok"}
+    assert set(states(tmp_path)) == {"ok"}
 
 
 def test_a_reader_that_lists_sees_each_message_once_or_fails(tmp_path: Path) -> None:
@@ -237,13 +219,13 @@ def test_killed_at_any_step_an_export_is_what_it_was_or_compacted(tmp_path: Path
         replaced = STEPS.index(step) >= STEPS.index("replaced")
         assert folders(root) == ([2] if replaced else [0, 1, 2])
         assert exported_rows(root) == rows
-        assert states(root) == {"ok"}
+        assert set(states(root)) == {"ok"}
         ExportRoot(str(root)).discard_stale(0)
         assert list((root / "_staging").iterdir()) == []
         compact(str(root))
         assert folders(root) == [2]
         assert exported_rows(root) == rows
-        assert states(root) == {"ok"}
+        assert set(states(root)) == {"ok"}
 
 
 def test_the_audit_counts_merged_batches_as_before(tmp_path: Path) -> None:
@@ -278,12 +260,12 @@ def test_where_commits_are_manifests_a_merge_is_one_more(tmp_path: Path) -> None
     # Who has listed before goes on with what was listed, and its files are there.
     assert [early.manifest(batch)[0].first_batch for batch in numbers] == numbers
     assert [ExportRoot(export.store).batches(), listed(export)] == [[0, 2, 3, 4, 5], rows]
-    assert [row.state for row in verify(None, export.store)] == ["ok", "ok"]
+    assert states(export.store) == ["ok", "ok"]
     (row,) = compact(export.store)  # what was merged is merged again
     assert (row.from_, row.to, row.messages) == (0, 5, 60)
     export.commit()
     assert ExportRoot(export.store).batches() == [5, 6]
-    assert [row.state for row in verify(None, export.store)] == ["ok", "ok"]
+    assert states(export.store) == ["ok", "ok"]
     rows = listed(export)
     found = find_garbage(export.store, older_than_s=0)
     assert [row.what for row in found] == ["replaced"] * 7  # six batches, and the first merge
@@ -292,44 +274,33 @@ def test_where_commits_are_manifests_a_merge_is_one_more(tmp_path: Path) -> None
     assert len(collect(export.store, found)) == 7
     assert listed(export) == rows
     assert find_garbage(export.store, older_than_s=0) == []
-    assert [row.state for row in verify(None, export.store)] == ["ok", "ok"]
+    assert states(export.store) == ["ok", "ok"]
 
 
 def test_where_commits_are_manifests_two_merges_at_once(tmp_path: Path) -> None:
     export = HandmadeExport(tmp_path, by_manifest=True)
     export.commits(6)
     rows = listed(export)
-
-    def meanwhile(step: str) -> None:
-        if step == "flushed":
-            compact(export.store, batches=(0, 2))
-
+    meanwhile = when("flushed", lambda: compact(export.store, batches=(0, 2)))
     assert [(row.from_, row.to) for row in compact(export.store, batches=(3, 5), on_step=meanwhile)] == [(3, 5)]
     assert ExportRoot(export.store).batches() == [2, 5]
-
-    def again(step: str) -> None:
-        if step == "flushed":
-            compact(export.store)
-
     with pytest.raises(Refused, match=" 0 to 5 "):
-        compact(export.store, on_step=again)
+        compact(export.store, on_step=when("flushed", lambda: compact(export.store)))
     assert ExportRoot(export.store).batches() == [5]
     assert listed(export) == rows
-    assert [row.state for row in verify(None, export.store)] == ["ok", "ok"]
+    assert states(export.store) == ["ok", "ok"]
     assert {row.what for row in find_garbage(export.store, older_than_s=0)} == {"replaced"}
 
 
-def test_a_run_goes_on_behind_merged_batches_and_brokers_agree(
-    new_topic: Callable[..., TopicOnBroker], tmp_path: Path
-) -> None:
+def test_a_run_goes_on_behind_merged_batches_and_brokers_agree(new_topic: NewTopic, tmp_path: Path) -> None:
     topic = new_topic(2)
     produced = []
     for number in range(3):
         produced += topic.produce(make_messages(5, number), 0)
-        assert run(topic.bootstrap, [topic.name], str(tmp_path), LocalWriter())
+        assert one_run(topic, tmp_path)
     compact(str(tmp_path))
     produced += topic.produce(make_messages(5), 0)
-    assert run(topic.bootstrap, [topic.name], str(tmp_path), LocalWriter())
+    assert one_run(topic, tmp_path)
     assert folders(tmp_path) == [2, 3]
-    assert [row["offset"] for row in exported_rows(tmp_path)] == produced
-    assert {row.state for row in verify(topic.bootstrap, str(tmp_path))} == {"ok"}
+    assert exported_offsets(tmp_path) == produced
+    assert set(states(tmp_path, topic)) == {"ok"}

@@ -7,7 +7,6 @@ import random
 import re
 import signal
 import threading
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -18,10 +17,8 @@ from klog.errors import CannotConnect, DiskFull, KlogError, OffsetOutOfRange, Re
 from klog.export import follow as following
 from klog.export.follow import STORAGE_TRIES, follow, may_pass
 from klog.export.rows import ExportedRange
-from klog.export.run import run
-from klog.export.verify import verify
-from klog.spark.export import LocalWriter
-from tests.spark.conftest import Message, TopicOnBroker, exported_rows, make_messages, start_export
+from tests.spark.conftest import Message, NewTopic, exported_offsets, exported_rows, make_messages, start_export
+from tests.spark.exporting import export, states
 from tests.spark.stopped_task import stop_while_writing
 
 ROW = ExportedRange("t", 0, 0, 1, 1, 1, 1)
@@ -90,9 +87,7 @@ def test_a_batch_that_fails_while_it_is_stopped_is_discarded_in_order() -> None:
     assert len(script.said) == 1 and "the JVM is gone" in script.said[0]
 
 
-def test_a_topic_is_followed_and_the_batch_in_hand_is_committed(
-    new_topic: Callable[..., TopicOnBroker], tmp_path: Path
-) -> None:
+def test_a_topic_is_followed_and_the_batch_in_hand_is_committed(new_topic: NewTopic, tmp_path: Path) -> None:
     topic = new_topic()
     produced = topic.produce(make_messages(20))
     stop, committed = threading.Event(), threading.Semaphore(0)
@@ -102,7 +97,7 @@ def test_a_topic_is_followed_and_the_batch_in_hand_is_committed(
             if step == "written" and len(exported_rows(tmp_path)) == 40:
                 stop.set()
 
-        return run(topic.bootstrap, [topic.name], str(tmp_path), LocalWriter(), on_step=stopped_meanwhile)
+        return export(topic, tmp_path, on_step=stopped_meanwhile)
 
     batches: list[int] = []
     thread = threading.Thread(
@@ -120,17 +115,15 @@ def test_a_topic_is_followed_and_the_batch_in_hand_is_committed(
         stop.set()
         thread.join()
     assert batches == [3]
-    assert [row["offset"] for row in exported_rows(tmp_path)] == produced
-    assert {row.state for row in verify(topic.bootstrap, str(tmp_path))} == {"ok"}
+    assert exported_offsets(tmp_path) == produced
+    assert set(states(tmp_path, topic)) == {"ok"}
 
 
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.long("a second fault of a run; test_pipeline_kills.py kills one")
-def test_a_jvm_that_is_killed_in_the_middle_of_a_batch_is_replaced(
-    new_topic: Callable[..., TopicOnBroker], tmp_path: Path
-) -> None:
+def test_a_jvm_that_is_killed_in_the_middle_of_a_batch_is_replaced(new_topic: NewTopic, tmp_path: Path) -> None:
     topic, root = new_topic(), tmp_path / "root"
     produced = topic.produce(make_messages(10))
     following = start_export(
@@ -160,5 +153,5 @@ def test_a_jvm_that_is_killed_in_the_middle_of_a_batch_is_replaced(
     assert following.returncode == 0, said
     assert "JVM" in said and "SIGKILL" in said
     assert re.search(r"\b1 try\b", said)
-    assert [row["offset"] for row in exported_rows(root)] == produced
-    assert {row.state for row in verify(topic.bootstrap, str(root))} == {"ok"}
+    assert exported_offsets(root) == produced
+    assert set(states(root, topic)) == {"ok"}

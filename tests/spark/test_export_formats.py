@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import json
 import os
 import random
-from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -18,8 +16,6 @@ from confluent_kafka import ConsumerGroupTopicPartitions
 from confluent_kafka.admin import AdminClient
 
 import klog
-from klog.client.cluster import Cluster
-from klog.client.group_requests import commit
 from klog.errors import Refused, StorageError, UsageError
 from klog.export.batch_writer import UNDECODABLE, FileLayout
 from klog.export.file_statistics import collect_statistics
@@ -34,11 +30,10 @@ from klog.schemas.decoding.decoder import Decoder, Decoding
 from klog.spark import files as spark_files
 from klog.spark.export import DirectWriter, LocalWriter, run_export
 from tests.cli.runner import klog as command_line
-from tests.spark.conftest import NOW_MS, Message, TopicOnBroker, make_messages
+from tests.spark.conftest import NOW_MS, Message, NewTopic, TopicOnBroker, make_messages
+from tests.spark.exporting import states
 from tests.spark.full_store import FailingStore, FullStore
 from tests.spark.test_files import batch_of, some_rows
-
-NewTopic = Callable[..., TopicOnBroker]
 
 HOUR_MS = 3_600_000
 SPARK_FORMAT = {"avro": "org.apache.spark.sql.avro.AvroFileFormat"}
@@ -46,10 +41,6 @@ SPARK_FORMAT = {"avro": "org.apache.spark.sql.avro.AvroFileFormat"}
 
 def export(topic: TopicOnBroker, root: Path, **options: Any) -> int:
     return sum(row.messages or 0 for row in run(topic.bootstrap, [topic.name], str(root), LocalWriter(), **options))
-
-
-def states(topic: TopicOnBroker, root: Path) -> set[str]:
-    return {row.state for row in verify(topic.bootstrap, str(root))}
 
 
 def data_files(root: Path) -> list[Path]:
@@ -138,7 +129,7 @@ def test_an_export_holds_what_the_log_has(
         for row in rows_of(tmp_path)
     ]
     assert found == wanted
-    assert states(topic, tmp_path) == {"ok"}
+    assert set(states(tmp_path, topic)) == {"ok"}
     manifest, _ = ExportRoot(str(tmp_path)).manifest(0)
     assert (manifest.format, manifest.partition_by) == (name, partition_by)
     sums = {one.partition: part.checksum for one, part in manifest.partitions.items()}
@@ -204,7 +195,7 @@ def test_files_are_cut(new_topic: NewTopic, tmp_path: Path) -> None:
         assert len(sizes) >= 150 * 20_000 // limit, name
         assert max(sizes) <= limit, name
         assert [row["offset"] for row in rows_of(root)] == offsets, name
-        assert states(topic, root) == {"ok"}, name
+        assert set(states(root, topic)) == {"ok"}, name
 
 
 def test_files_of_no_size_are_refused_before_anything_is_made(new_topic: NewTopic, tmp_path: Path) -> None:
@@ -288,20 +279,15 @@ def test_a_full_disk_commits_nothing_and_says_where(new_topic: NewTopic, tmp_pat
         assert [*root.glob("data/*"), *root.glob("_staging/*")] == [], name
         assert export(topic, root) == 40
         assert [row["offset"] for row in rows_of(root)] == offsets, name
-        assert states(topic, root) == {"ok"}, name
+        assert set(states(root, topic)) == {"ok"}, name
 
 
 def test_a_group_is_told_how_far_the_export_is(new_topic: NewTopic, tmp_path: Path) -> None:
     topic = new_topic(2)
     ends = {one: topic.produce(make_messages(5 + one), one)[-1] + 1 for one in (0, 1)}
-    rows = run(topic.bootstrap, [topic.name], str(tmp_path), LocalWriter())
     group = f"g-{topic.name}"
-
-    async def tell() -> None:
-        async with await Cluster.connect(topic.bootstrap) as cluster:
-            await commit(cluster, group, {TopicPartition(one.topic, one.partition): (one.to, "") for one in rows})
-
-    asyncio.run(tell())
+    words = ("export", "run", topic.name, "--to", tmp_path / "r", "--engine", "local", "--group", group)
+    assert command_line("-B", topic.bootstrap, *words).code == 0
     admin = AdminClient({"bootstrap.servers": topic.bootstrap})
     found = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(20)
     assert {one.partition: one.offset for one in found.topic_partitions} == ends
@@ -349,7 +335,7 @@ def test_spark_reads_what_tasks_wrote_and_klog_what_spark_wrote(
                 checksum=True,
             )
             assert row.messages == 60
-            assert states(topic, root) == {"ok"}
+            assert set(states(root, topic)) == {"ok"}
             manifests[name, writer], _ = ExportRoot(str(root)).manifest(0)
         direct, spark_s = rows_of(tmp_path / f"{name}-direct"), rows_of(tmp_path / f"{name}-spark")
         differing = {column for a, b in zip(direct, spark_s, strict=True) for column in a if a[column] != b[column]}
@@ -380,7 +366,7 @@ def test_a_task_that_failed_leaves_nothing_in_the_batch(spark: Any, new_topic: N
     assert (tmp_path / "_klog" / "failed").exists()
     assert len(data_files(tmp_path)) == 1
     assert len(rows_of(tmp_path)) == 100
-    assert states(topic, tmp_path) == {"ok"}
+    assert set(states(tmp_path, topic)) == {"ok"}
     assert list(tmp_path.glob("_staging/*")) == []
 
 

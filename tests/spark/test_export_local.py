@@ -8,7 +8,6 @@ import multiprocessing
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -16,16 +15,13 @@ import pytest
 
 from klog.errors import HostError, OffsetOutOfRange, UsageError
 from klog.export.root import ExportRoot
-from klog.export.run import run
-from klog.export.verify import verify
 from klog.spark import options
-from klog.spark.export import LocalWriter, run_export
+from klog.spark.export import run_export
 from klog.spark.running.target import SparkTarget
 from tests.chance import noise
 from tests.cli.runner import klog
-from tests.spark.conftest import Message, TopicOnBroker, exported_rows, make_messages, start_export
-
-NewTopic = Callable[..., TopicOnBroker]
+from tests.spark.conftest import Message, NewTopic, exported_offsets, exported_rows, make_messages, start_export
+from tests.spark.exporting import export, states, when
 
 
 @pytest.fixture
@@ -46,7 +42,7 @@ def test_the_command_needs_no_java(new_topic: NewTopic, tmp_path: Path, monkeypa
     assert [(row["partition"], row["offset"]) for row in exported_rows(tmp_path / "root")] == [
         (partition, offset) for partition, offsets in enumerate(produced) for offset in offsets
     ]
-    assert [row.state for row in verify(topic.bootstrap, str(tmp_path / "root"))] == ["ok", "ok"]
+    assert states(tmp_path / "root", topic) == ["ok", "ok"]
     assert ExportRoot(str(tmp_path / "root")).manifest(0)[0].engine.startswith("local")
     where = ["where", topic.name, str(produced[1][5]), "-p", "1", "--export", str(tmp_path / "root"), "-o", "json"]
     (place,) = klog("-B", topic.bootstrap, *where).rows
@@ -62,8 +58,8 @@ def test_many_tasks_run_in_processes(new_topic: NewTopic, tmp_path: Path) -> Non
         topic.bootstrap, [topic.name], str(tmp_path), writer="local", checksum=True, on_progress=shown.append
     )
     assert [(row.messages, (row.files or 0) > 3) for row in rows] == [(400, True)]
-    assert [row["offset"] for row in exported_rows(tmp_path)] == produced
-    assert [row.state for row in verify(topic.bootstrap, str(tmp_path))] == ["ok"]
+    assert exported_offsets(tmp_path) == produced
+    assert states(tmp_path, topic) == ["ok"]
     assert multiprocessing.active_children() == []
     assert shown[-1] == ""
 
@@ -72,13 +68,9 @@ def test_many_tasks_run_in_processes(new_topic: NewTopic, tmp_path: Path) -> Non
 def test_what_a_process_raises_is_the_error(new_topic: NewTopic, tmp_path: Path) -> None:
     topic = new_topic()
     produced = topic.produce(make_messages(300), batch=10)
-
-    def lose(step: str) -> None:
-        if step == "staged":
-            topic.delete_before(produced[200])
-
+    lose = when("staged", lambda: topic.delete_before(produced[200]))
     with pytest.raises(OffsetOutOfRange):
-        run(topic.bootstrap, [topic.name], str(tmp_path), LocalWriter(), on_step=lose)
+        export(topic, tmp_path, on_step=lose)
     assert exported_rows(tmp_path) == [] and list((tmp_path / "_staging").iterdir()) == []
 
 
@@ -108,12 +100,12 @@ def test_a_killed_process_ends_the_run_and_the_next_one_goes_on(new_topic: NewTo
     killer = threading.Thread(target=kill)
     killer.start()
     with pytest.raises(HostError, match="-9"):
-        run(topic.bootstrap, [topic.name], str(tmp_path), LocalWriter())
+        export(topic, tmp_path)
     seen.set()
     killer.join()
     assert exported_rows(tmp_path) == [] and list((tmp_path / "_staging").iterdir()) == []
-    run(topic.bootstrap, [topic.name], str(tmp_path), LocalWriter())
-    assert [row["offset"] for row in exported_rows(tmp_path)] == produced
+    export(topic, tmp_path)
+    assert exported_offsets(tmp_path) == produced
 
 
 def test_processes_end_with_a_command_that_is_killed(new_topic: NewTopic, tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -33,23 +32,18 @@ from klog.export.status import losses, status, waiting_bytes
 from klog.export.verify import verify
 from klog.spark.export import LocalWriter
 from tests.broker_fixture import RunningBroker
-from tests.chance import noise
-from tests.spark.conftest import NOW_MS, Message, TopicOnBroker, exported_rows, make_messages
+from tests.spark.conftest import (
+    NOW_MS,
+    Message,
+    NewTopic,
+    TopicOnBroker,
+    exported_offsets,
+    exported_rows,
+    make_messages,
+    race,
+)
+from tests.spark.exporting import export, states, when
 from tests.spark.killed_export import Kill, kill_each
-
-NewTopic = Callable[..., TopicOnBroker]
-
-
-def export(topic: TopicOnBroker, root: Path, **options: Any) -> list[ExportedRange]:
-    return run(topic.bootstrap, [topic.name], str(root), LocalWriter(), **options)
-
-
-def offsets(root: Path, partition: int = 0) -> list[int]:
-    return [row["offset"] for row in exported_rows(root) if row["partition"] == partition]
-
-
-def states(bootstrap: str | None, root: Path) -> list[str]:
-    return sorted(row.state for row in verify(bootstrap, str(root)))
 
 
 def test_each_run_takes_what_is_new_and_nothing_else(new_topic: NewTopic, tmp_path: Path) -> None:
@@ -68,10 +62,10 @@ def test_each_run_takes_what_is_new_and_nothing_else(new_topic: NewTopic, tmp_pa
     (row,) = export(topic, root)
     assert (row.partition, row.from_, row.messages) == (0, first[-1] + 1, 50)
     assert export(topic, root) == []
-    assert offsets(root, 0) == first + second
-    assert offsets(root, 1) == other
+    assert exported_offsets(root, 0) == first + second
+    assert exported_offsets(root, 1) == other
     assert [bytes(row["value"]) for row in exported_rows(root)][:150] == [f"value {i}".encode() for i in range(150)]
-    assert states(topic.bootstrap, root) == ["ok", "ok"]
+    assert states(root, topic) == ["ok", "ok"]
     assert sorted(path.name for path in (root / "data").iterdir()) == ["batch=0000000000", "batch=0000000001"]
     assert list((root / "_staging").iterdir()) == []
 
@@ -81,26 +75,7 @@ def test_nothing_new_and_nothing_at_all(new_topic: NewTopic, tmp_path: Path) -> 
     assert export(topic, tmp_path / "root") == []
     assert exported_rows(tmp_path / "root") == []
     assert [row.lag for row in status(topic.bootstrap, str(tmp_path / "root"))] == [0, 0, 0]
-    assert states(topic.bootstrap, tmp_path / "root") == ["ok"] * 3
-
-
-def test_keys_tombstones_headers_and_big_values_are_kept(new_topic: NewTopic, tmp_path: Path) -> None:
-    topic = new_topic()
-    messages = [
-        Message(None, b"no key"),
-        Message(b"gone", None),
-        Message(None, None),
-        Message(b"", b""),
-        Message(b"h", b"v", (("a", b"1"), ("a", None), ("ü", b""))),
-        Message(b"big", noise(900_000)),
-    ]
-    topic.produce(messages)
-    export(topic, tmp_path)
-    found = [
-        (row["key"], row["value"], tuple((h["key"], h["value"]) for h in row["headers"] or ()))
-        for row in exported_rows(tmp_path)
-    ]
-    assert found == [(one.key, one.value, one.headers) for one in messages]
+    assert states(tmp_path / "root", topic) == ["ok"] * 3
 
 
 def test_a_dry_run_says_what_would_be_and_leaves_nothing(new_topic: NewTopic, tmp_path: Path) -> None:
@@ -116,8 +91,8 @@ def test_max_messages_bounds_a_run_and_the_next_one_goes_on(new_topic: NewTopic,
     produced = topic.produce(make_messages(25), batch=7)
     taken = [sum(row.messages or 0 for row in export(topic, tmp_path, max_messages=10)) for _ in range(4)]
     assert taken == [10, 10, 5, 0]
-    assert offsets(tmp_path) == produced
-    assert states(topic.bootstrap, tmp_path) == ["ok"]
+    assert exported_offsets(tmp_path) == produced
+    assert states(tmp_path, topic) == ["ok"]
 
 
 def test_from_is_for_the_first_run(new_topic: NewTopic, tmp_path: Path) -> None:
@@ -126,11 +101,11 @@ def test_from_is_for_the_first_run(new_topic: NewTopic, tmp_path: Path) -> None:
     asked = {"+3": (3, 10), "-4": (6, 10), "end": (10, 10), "+2:-2": (2, 8), ":+5": (0, 5)}
     for words, (first, last) in asked.items():
         export(topic, tmp_path / words, from_range=words)
-        assert offsets(tmp_path / words) == produced[first:last], words
+        assert exported_offsets(tmp_path / words) == produced[first:last], words
     later = topic.produce(make_messages(3))
     for words, (first, _) in asked.items():
         export(topic, tmp_path / words)
-        assert offsets(tmp_path / words) == produced[first:] + later, words
+        assert exported_offsets(tmp_path / words) == produced[first:] + later, words
         with pytest.raises(UsageError, match="--from"):
             export(topic, tmp_path / words, from_range="start")
 
@@ -146,7 +121,7 @@ def test_a_root_is_not_made_where_its_beginning_is_not_there_yet(new_topic: NewT
         assert f"{topic.name}-0" not in refused.value.message, words  # it has no message that could be missed
         assert not (tmp_path / "root").exists(), words
     export(topic, tmp_path / "root")
-    assert offsets(tmp_path / "root", 1) == produced
+    assert exported_offsets(tmp_path / "root", 1) == produced
 
 
 def test_an_empty_topic_ends_too(new_topic: NewTopic, tmp_path: Path) -> None:
@@ -165,12 +140,12 @@ def test_a_beginning_that_is_moved_is_said(new_topic: NewTopic, tmp_path: Path) 
     export(topic, tmp_path / "offset", from_range="0", on_note=notes.append)
     (said,) = notes
     assert re.search(rf"{topic.name}-0 .*\b{produced[5]}\b", said)
-    assert offsets(tmp_path / "offset") == produced[5:]
+    assert exported_offsets(tmp_path / "offset") == produced[5:]
     notes.clear()
     export(topic, tmp_path / "back", from_range="-6", on_note=notes.append)
     (said,) = notes
     assert f"{topic.name}-0 has 5 messages" in said
-    assert offsets(tmp_path / "back") == produced[5:]
+    assert exported_offsets(tmp_path / "back") == produced[5:]
     notes.clear()
     now_ms = time.time_ns() // 1_000_000
     assert export(topic, tmp_path / "time", from_range=f"@{now_ms}", on_note=notes.append) == []
@@ -185,7 +160,7 @@ def test_from_a_time(new_topic: NewTopic, tmp_path: Path) -> None:
     topic = new_topic()
     produced = topic.produce([Message(None, b"x", (), NOW_MS + 1000 * i) for i in range(20)], batch=6)
     export(topic, tmp_path, from_range=f"@{NOW_MS + 6500}")
-    assert offsets(tmp_path) == produced[7:]
+    assert exported_offsets(tmp_path) == produced[7:]
 
 
 def test_an_interrupted_first_run_keeps_where_it_began(new_topic: NewTopic, tmp_path: Path) -> None:
@@ -201,7 +176,7 @@ def test_an_interrupted_first_run_keeps_where_it_began(new_topic: NewTopic, tmp_
     with pytest.raises(UsageError, match=rf"-0 at {produced[4]}, \w+ at {produced[5]}\b"):
         export(topic, tmp_path, from_range="+5")
     export(topic, tmp_path)
-    assert offsets(tmp_path) == produced[4:]
+    assert exported_offsets(tmp_path) == produced[4:]
 
 
 def test_several_topics_are_one_batch_and_stay_the_same(new_topic: NewTopic, tmp_path: Path) -> None:
@@ -232,24 +207,13 @@ def test_a_topic_made_again_under_its_name_is_refused(new_topic: NewTopic, tmp_p
     before = exported_rows(tmp_path)
     topic_id = ExportRoot(str(tmp_path)).existing_identity().topic_ids[topic.name]
     topic.delete()
-    again = _made_again(topic)
+    again = topic.made_again()
     again.produce(make_messages(50))
     with pytest.raises(Refused, match=topic_id):
         export(again, tmp_path)
     with pytest.raises(Refused, match=topic_id):
         status(again.bootstrap, str(tmp_path))
     assert exported_rows(tmp_path) == before
-
-
-def _made_again(topic: TopicOnBroker) -> TopicOnBroker:
-    """The name is free only when the deletion is done everywhere."""
-    pause = threading.Event()
-    for _ in range(200):
-        try:
-            return TopicOnBroker(topic.bootstrap, topic.name, 1)
-        except Exception:
-            pause.wait(0.05)
-    raise AssertionError(f"{topic.name} cannot be made again")
 
 
 def test_another_cluster_is_refused(
@@ -273,13 +237,13 @@ def test_retention_past_the_start_fails_or_is_recorded(new_topic: NewTopic, tmp_
         export(topic, tmp_path)
     (lost,) = losses(status(topic.bootstrap, str(tmp_path)))
     assert f"[{first[-1] + 1}, {second[4]})" in lost
-    assert offsets(tmp_path) == first
+    assert exported_offsets(tmp_path) == first
     export(topic, tmp_path, fail_on_data_loss=False)
     assert losses(status(topic.bootstrap, str(tmp_path))) == []
-    assert offsets(tmp_path) == first + second[4:]
+    assert exported_offsets(tmp_path) == first + second[4:]
     (gap,) = ExportRoot(str(tmp_path)).manifest(1)[0].gaps
     assert (gap.from_offset, gap.to_offset) == (first[-1] + 1, second[4])
-    assert states(topic.bootstrap, tmp_path) == ["ok"]
+    assert states(tmp_path, topic) == ["ok"]
 
 
 def test_retention_of_what_was_exported_is_no_loss(new_topic: NewTopic, tmp_path: Path) -> None:
@@ -290,8 +254,8 @@ def test_retention_of_what_was_exported_is_no_loss(new_topic: NewTopic, tmp_path
     assert export(topic, tmp_path) == []
     later = topic.produce(make_messages(2))
     export(topic, tmp_path)
-    assert offsets(tmp_path) == produced + later
-    assert states(topic.bootstrap, tmp_path) == ["ok"]
+    assert exported_offsets(tmp_path) == produced + later
+    assert states(tmp_path, topic) == ["ok"]
 
 
 def test_a_partition_that_the_topic_gets_later_is_exported_from_its_start(new_topic: NewTopic, tmp_path: Path) -> None:
@@ -302,8 +266,8 @@ def test_a_partition_that_the_topic_gets_later_is_exported_from_its_start(new_to
     later = topic.produce(make_messages(7), 1)
     (row,) = export(topic, tmp_path)
     assert (row.partition, row.messages) == (1, 7)
-    assert offsets(tmp_path, 1) == later
-    assert states(topic.bootstrap, tmp_path) == ["ok", "ok"]
+    assert exported_offsets(tmp_path, 1) == later
+    assert states(tmp_path, topic) == ["ok", "ok"]
 
 
 class Forgetful(LocalWriter):
@@ -371,7 +335,7 @@ def test_what_was_written_wrong_is_not_committed(new_topic: NewTopic, tmp_path: 
         assert exported_rows(tmp_path) == [], spoil
         assert list((tmp_path / "_staging").iterdir()) == [], spoil
     export(topic, tmp_path)
-    assert offsets(tmp_path) == produced
+    assert exported_offsets(tmp_path) == produced
 
 
 def test_verify_finds_what_was_spoiled_later(new_topic: NewTopic, tmp_path: Path) -> None:
@@ -403,7 +367,7 @@ def test_verify_finds_a_missing_batch_as_a_gap(new_topic: NewTopic, tmp_path: Pa
         topic.produce(make_messages(10, start))
         export(topic, tmp_path)
     shutil.rmtree(tmp_path / "data" / "batch=0000000001")
-    assert states(topic.bootstrap, tmp_path) == ["gap", "missing-batch"]
+    assert sorted(states(tmp_path, topic)) == ["gap", "missing-batch"]
     with pytest.raises(Refused, match="batch 1 "):
         export(topic, tmp_path)
 
@@ -437,27 +401,16 @@ def test_two_exporters_at_once_leave_every_message_once(new_topic: NewTopic, tmp
     results: list[list[ExportedRange]] = []
     errors: list[KlogError] = []
 
-    def one() -> None:
-        steps: list[str] = []
-
-        def wait_before_the_commit(step: str) -> None:
-            steps.append(step)
-            if step == "flushed" and steps.count(step) == 1:  # who has lost goes on alone
-                gate.wait(20)
-
-        try:
-            results.append(export(topic, tmp_path, on_step=wait_before_the_commit))
+    def one(_: int) -> None:
+        try:  # both wait once before the commit; who has lost goes on alone
+            results.append(export(topic, tmp_path, on_step=when("flushed", lambda: gate.wait(20))))
         except KlogError as error:
             errors.append(error)
 
-    threads = [threading.Thread(target=one) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    race(one, 1, 2)
     assert not errors
     assert sorted(len(rows) for rows in results) == [0, 2]
-    assert {one: offsets(tmp_path, one) for one in (0, 1)} == produced
+    assert {one: exported_offsets(tmp_path, one) for one in (0, 1)} == produced
     assert len(list(tmp_path.glob("data/*"))) == 1
     assert list((tmp_path / "_staging").iterdir()) == []
 
@@ -469,14 +422,14 @@ def test_killed_at_any_step_and_run_again_every_message_is_there_once(new_topic:
     kills = {step: Kill(topic.name, str(root), step) for step, root in roots.items()}
     assert kill_each(topic.bootstrap, kills) == dict.fromkeys(roots, True)
     committed = STEPS[STEPS.index("committed") :]
-    assert {step: offsets(root) for step, root in roots.items()} == {
+    assert {step: exported_offsets(root) for step, root in roots.items()} == {
         step: first if step in committed else [] for step in roots
     }
     second = topic.produce(make_messages(10))
     for root in roots.values():
         export(topic, root)
-    assert {step: offsets(root) for step, root in roots.items()} == dict.fromkeys(roots, first + second)
+    assert {step: exported_offsets(root) for step, root in roots.items()} == dict.fromkeys(roots, first + second)
     for step, root in roots.items():
-        assert states(topic.bootstrap, root) == ["ok"], step
+        assert states(root, topic) == ["ok"], step
         ExportRoot(str(root)).discard_stale(0)
         assert list((root / "_staging").iterdir()) == [], step

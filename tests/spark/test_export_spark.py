@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,19 +16,13 @@ from klog.errors import OffsetOutOfRange
 from klog.export.batch_writer import WriteJob
 from klog.export.file_statistics import collect_statistics
 from klog.export.stores.local import LocalStore
-from klog.export.verify import verify
 from klog.names import TopicPartition
 from klog.spark.export import DirectWriter, run_export
 from tests.broker_fixture import ROOT
-from tests.spark.conftest import Message, TopicOnBroker, exported_rows, make_messages
+from tests.spark.conftest import Message, NewTopic, exported_offsets, exported_rows, make_messages
+from tests.spark.exporting import states, when
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
-
-NewTopic = Callable[..., TopicOnBroker]
-
-
-def offsets(root: Path) -> list[int]:
-    return [row["offset"] for row in exported_rows(root)]
 
 
 def test_runs_add_up_and_any_reader_is_right(spark: Any, new_topic: NewTopic, tmp_path: Path) -> None:
@@ -41,13 +34,13 @@ def test_runs_add_up_and_any_reader_is_right(spark: Any, new_topic: NewTopic, tm
     assert sum(row.messages or 0 for row in rows) == 502
     second = topic.produce(make_messages(10), 0)
     run_export(topic.bootstrap, [topic.name], str(root))
-    assert sorted(offsets(root)) == sorted(first + second)
+    assert sorted(exported_offsets(root)) == sorted(first + second)
     frame = spark.read.parquet(str(root / "data"))
     assert frame.columns[-1] == "batch"
     assert [tuple(row) for row in frame.groupBy("batch").count().orderBy("batch").collect()] == [(0, 502), (1, 10)]
     (old,) = frame.where("partition = 1 AND key IS NOT NULL").collect()
     assert (bytes(old.value), old.timestamp.timestamp(), old.headers[0].key) == (b"v", 0.001, "h")
-    assert {row.state for row in verify(topic.bootstrap, str(root))} == {"ok"}
+    assert set(states(root, topic)) == {"ok"}
     names = {path.name.split("-")[0].split("=")[0] for path in root.rglob("*") if "_klog" not in path.parts}
     names = {name for name in names if not name.isdigit()}
     assert names == {"data", "batch", "batches", "part", "_staging", "_klog", "_manifest.json"}
@@ -68,11 +61,7 @@ print([name for name in ("pyspark", "py4j", "pyarrow", "numpy") if name in sys.m
 def test_what_a_task_says_is_the_error(spark: Any, new_topic: NewTopic, tmp_path: Path) -> None:
     topic = new_topic()
     produced = topic.produce(make_messages(30), batch=5)
-
-    def lose(step: str) -> None:
-        if step == "staged":
-            topic.delete_before(produced[20])
-
+    lose = when("staged", lambda: topic.delete_before(produced[20]))
     with pytest.raises(OffsetOutOfRange):
         run_export(topic.bootstrap, [topic.name], str(tmp_path), on_step=lose)
     assert exported_rows(tmp_path) == []

@@ -11,13 +11,12 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.broker_fixture import ROOT
-from tests.spark.conftest import TopicOnBroker, make_messages
+from tests.spark.conftest import NewTopic, make_messages
 from tests.spark.quick_java import spark_environment
 
 WAYS = {"editable": ["--editable"], "plain": []}
@@ -74,7 +73,7 @@ def _said(python: Path, program: str, folder: Path) -> str:
 @pytest.mark.long("installations, each with a JVM of its own")
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(("way", "shell"), [("editable", False), ("plain", True)], ids=["script", "shell"])
-def test_it_is_found_by_spark(new_topic: Callable[..., TopicOnBroker], tmp_path: Path, way: str, shell: bool) -> None:
+def test_it_is_found_by_spark(new_topic: NewTopic, tmp_path: Path, way: str, shell: bool) -> None:
     topic = new_topic()
     topic.produce(make_messages(17))
     place = install(tmp_path, way)

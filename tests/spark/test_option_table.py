@@ -23,9 +23,8 @@ from klog.spark import klog_errors
 from klog.spark.option_table import BATCH, BOTH_REFUSE, OPTIONS, SAME, SESSION, STREAM, WRITE
 from scripts.manual.spark_options_page import PATH, with_table
 from tests.broker_fixture import ROOT
-from tests.spark.conftest import NOW_MS, Message, TopicOnBroker
+from tests.spark.conftest import NOW_MS, Message, NewTopic, TopicOnBroker
 
-NewTopic = Callable[..., TopicOnBroker]
 Programs = dict[str, dict[str, str]]
 
 FORMATS = ("kafka", "klog")
@@ -131,7 +130,7 @@ def contents(rows: Any) -> list[tuple[Any, ...]]:
     return sorted(map(tuple, rows), key=repr)
 
 
-@pytest.mark.long("beside another's connector, query by query; test_secured_source.py has it once")
+@pytest.mark.long("beside another's connector, query by query; test_spark_kafka.py has it once")
 @pytest.mark.spark
 @pytest.mark.timeout(600)
 class TestBesideTheConnector:

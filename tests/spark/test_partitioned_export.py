@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +20,15 @@ from klog.export.partitioning import TEXT_MAX, Partitioning, folder_text
 from klog.export.run import TableChoice, run
 from klog.spark.decoding import Decode
 from klog.spark.export import LocalWriter, run_export
-from tests.spark.conftest import Message, TopicOnBroker
+from tests.spark.conftest import Message, NewTopic
+from tests.spark.exporting import states
 from tests.spark.refusals import not_refused
-from tests.spark.test_decoded_tables import FIRST, export, first, send
-from tests.spark.test_tables import ONE, iceberg, rows, states
+from tests.spark.test_decoded_export import send
+from tests.spark.test_decoded_tables import FIRST, export, first
+from tests.spark.test_tables import ONE, iceberg, rows
 
 pytestmark = pytest.mark.xdist_group("tables")  # whose libraries take seconds to load
 
-NewTopic = Callable[..., TopicOnBroker]
 SCHEMA = pa.schema(
     [("page", pa.string()), ("user", pa.int64()), ("size", pa.float64()), ("record", pa.struct([("x", pa.int32())]))]
 )
@@ -76,7 +76,7 @@ def test_a_table_by_a_field(registry: SchemaRegistry, new_topic: NewTopic, tmp_p
     export(topic, root)
     found = rows(root, table)
     assert [row["page"] for row in found] == [*pages, None, None]
-    assert states(topic, root) == ["ok"]
+    assert states(root, topic) == ["ok"]
     if table == "delta":
         assert DeltaTable(root).metadata().partition_columns == ["page"]
         assert DeltaTable(root).to_pyarrow_table(filters=[("page", "=", "a b")]).num_rows == 1
@@ -100,7 +100,7 @@ def test_a_table_by_icebergs_transforms(new_topic: NewTopic, tmp_path: Path, how
     topic.produce([Message(key, b"v") for key in keys])
     run(topic.bootstrap, [topic.name], str(root), LocalWriter(), table=TableChoice("iceberg"), partition_by=how)
     assert [row["key"] for row in rows(root, "iceberg")] == keys
-    assert states(topic, root) == ["ok"]
+    assert states(root, topic) == ["ok"]
     parts = iceberg(root).inspect.partitions()
     assert 5 >= len(parts) > 3
     for key in (b"007", b"039"):
@@ -118,9 +118,9 @@ def test_plain_files_by_a_column(registry: SchemaRegistry, new_topic: NewTopic, 
     assert sorted(path.name for path in (root / "data/batch=0000000000").iterdir() if path.is_dir()) == [
         "page=%2F0", "page=%2F1", "page=%2F2"
     ]  # fmt: skip
-    assert states(topic, root) == ["ok"]
+    assert states(root, topic) == ["ok"]
     compact(str(root))
-    assert states(topic, root) == ["ok"]
+    assert states(root, topic) == ["ok"]
     count = duckdb.sql(
         f"select count(*) from read_parquet('{root}/data/**/*.parquet', hive_partitioning=1) where page = '/1'"
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,21 +12,16 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
-from klog.coordination.schemas import AVRO, SchemaRegistry
-from klog.coordination.zookeeper import ZooKeeper
+from klog.coordination.schemas import SchemaRegistry
 from klog.export.compact import compact
 from klog.export.run import run
-from klog.export.verify import verify
 from klog.record.avro_framing import frame
 from klog.spark.decoding import Decode
 from klog.spark.export import LocalWriter
-from tests.broker_fixture import RunningBroker
 from tests.schemas.avro_reference import number
-from tests.spark.conftest import (
-    NOW_MS,
-    Message,
-    TopicOnBroker,
-)
+from tests.spark.conftest import NOW_MS, Message, NewTopic
+from tests.spark.exporting import states
+from tests.spark.test_decoded_export import record, register
 
 HOUR_MS = 3_600_000
 
@@ -49,16 +43,11 @@ READERS: dict[str, Callable[[Path], list[int]]] = {
 
 
 @pytest.fixture
-def data(broker: RunningBroker, new_topic: Callable[..., TopicOnBroker], tmp_path: Path) -> tuple[Path, list[int]]:
+def data(registry: SchemaRegistry, new_topic: NewTopic, tmp_path: Path) -> tuple[Path, list[int]]:
     """An export with all that may lie beside data: hours, messages that cannot be decoded, batches, a merged one,
     one without a typed row; and the offsets of the typed rows."""
     topic = new_topic()
-    schema = {"type": "record", "name": "R", "fields": [{"name": "n", "type": "int"}]}
-    with ZooKeeper(broker.zookeeper) as session:
-        session.start()
-        registry = SchemaRegistry(session)
-        subject = f"{topic.name}-value"
-        schema_id = registry.register(subject, AVRO, json.dumps(schema), lambda settings, subject: None).schema_id
+    schema_id = register(registry, topic.name, record("R", {"name": "n", "type": "int"}))
 
     def export() -> None:
         plan = Decode("avro").plan
@@ -75,7 +64,7 @@ def data(broker: RunningBroker, new_topic: Callable[..., TopicOnBroker], tmp_pat
     compact(str(tmp_path), batches=(0, 1))
     topic.produce([Message(None, b"nothing but this")])
     export()
-    assert {row.state for row in verify(topic.bootstrap, str(tmp_path))} == {"ok"}
+    assert set(states(tmp_path, topic)) == {"ok"}
     return tmp_path / "data", offsets
 
 
@@ -88,7 +77,7 @@ def test_they_read_the_plain_folder(data: tuple[Path, list[int]]) -> None:
     assert undecodable == [(2 + 2 + 1 + 1,)]  # those of the merged batches are there twice, until gc
 
 
-@pytest.mark.long("other readers of it are below; Spark reads in test_decoded_export.py")
+@pytest.mark.long("other readers of it are above; Spark reads in test_decoded_export.py")
 @pytest.mark.spark
 def test_spark_reads_the_plain_folder(spark: Any, data: tuple[Path, list[int]]) -> None:
     folder, offsets = data

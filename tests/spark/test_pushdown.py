@@ -7,7 +7,6 @@ plan, whatever it asks for.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -17,11 +16,10 @@ from klog.client.raw_fetch import Range
 from klog.errors import UsageError
 from klog.spark import where
 from klog.spark.narrowing import Bounds
-from tests.spark.conftest import TopicOnBroker, make_messages
+from tests.spark.conftest import NewTopic, make_messages
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
-NewTopic = Callable[..., TopicOnBroker]
 NOT_ASKED: Any = None
 """In place of a cluster: nothing is asked where no time is a bound."""
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"

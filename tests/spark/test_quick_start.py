@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from klog.spark.running.class_archive import NONE, TRIES, ClassArchive, open_arc
 from klog.spark.running.daemon import without_zips
 from klog.spark.running.target import SparkTarget
 from tests.broker_fixture import ROOT
+from tests.server.asking import until
 
 JARS = Path(pyspark.__file__).parent / "jars"
 WRITTEN_S = 60.0
@@ -178,8 +178,5 @@ def test_the_second_start_maps_what_the_first_has_written(tmp_path: Path) -> Non
         return done.stdout.strip()
 
     assert started() == "False"
-    began = time.monotonic()
-    while not list(tmp_path.glob("*.part")):
-        assert time.monotonic() - began < WRITTEN_S
-        time.sleep(0.05)
+    until(lambda: list(tmp_path.glob("*.part")), WRITTEN_S)
     assert started("session") == "True"

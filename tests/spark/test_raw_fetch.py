@@ -13,9 +13,7 @@ from klog.names import TopicPartition
 from klog.record.batch import walk
 from klog.record.records import decode_batch
 from tests.broker_fixture import RunningBroker
-from tests.spark.conftest import TopicOnBroker, make_messages
-
-NewTopic = Callable[..., TopicOnBroker]
+from tests.spark.conftest import NewTopic, TopicOnBroker, make_messages
 
 
 def read(cluster: RawCluster, wanted: Range, max_bytes: int = 1 << 20) -> list[int]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import duckdb
 import polars as pl
 import pytest
@@ -12,9 +10,7 @@ import klog
 from klog.errors import CannotConnect, OffsetOutOfRange, UnknownTopicOrPartition, UsageError
 from klog.export.message_columns import SCHEMA
 from tests.broker_fixture import ROOT
-from tests.spark.conftest import NOW_MS, Message, TopicOnBroker, make_messages
-
-NewTopic = Callable[..., TopicOnBroker]
+from tests.spark.conftest import NOW_MS, Message, NewTopic, make_messages
 
 
 def test_each_message_is_there_once_in_polars_and_duckdb(new_topic: NewTopic) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +14,13 @@ from klog.export.listing import list_batches
 from klog.export.root import ExportRoot
 from klog.export.rows import ExportedRange
 from klog.export.run import TableChoice, run
-from klog.export.verify import verify
 from klog.protocol.schema_errors import InvalidSchema
 from klog.spark.decoding import Decode
 from klog.spark.export import LocalWriter
 from tests.schemas.test_protobuf_decoding import FILES, Visit
-from tests.spark.conftest import Message, TopicOnBroker
+from tests.spark.conftest import Message, NewTopic, TopicOnBroker
+from tests.spark.exporting import states
 from tests.spark.test_tables import FORMATS, rows
-
-NewTopic = Callable[..., TopicOnBroker]
 
 
 def send(topic: TopicOnBroker, *values: Any, partition: int = 0) -> list[int]:
@@ -75,7 +72,7 @@ def test_a_schema_is_inferred_once_and_kept(new_topic: NewTopic, tmp_path: Path)
     identity = ExportRoot(str(root)).identity()
     assert identity is not None and identity.decode is not None
     assert (identity.decode["form"], identity.decode["column"]) == ("json", "value")
-    assert {one.state for one in verify(topic.bootstrap, str(root))} == {"ok"}
+    assert set(states(root, topic)) == {"ok"}
     with pytest.raises(Refused):
         run(topic.bootstrap, [topic.name], str(root), LocalWriter(), decode=Decode("json:key").plan)
 
@@ -161,7 +158,7 @@ def test_protocol_buffers_by_a_descriptor(new_topic: NewTopic, tmp_path: Path) -
     send(topic, Visit(guest="x").SerializeToString())
     assert [row.messages for row in one_run(None)] == [1]
     assert typed(root)[2]["record"]["guest"] == "x"
-    assert {one.state for one in verify(topic.bootstrap, str(root))} == {"ok"}
+    assert set(states(root, topic)) == {"ok"}
     for reader, error in ((None, UsageError), (str(file), NoSuchThing), (f"{__file__}#shop.Visit", InvalidSchema)):
         with pytest.raises(error):
             one_run(reader, tmp_path / "other")

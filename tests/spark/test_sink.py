@@ -26,10 +26,8 @@ from klog.spark.sink import KlogStreamWriter, KlogWriter, SentMessages, totals
 from klog.spark.sink_options import SinkOptions
 from klog.spark.source import KlogDataSource
 from tests.broker_fixture import RunningBroker
-from tests.spark.conftest import TopicOnBroker
+from tests.spark.conftest import NewTopic, TopicOnBroker
 from tests.spark.refusals import not_refused
-
-NewTopic = Callable[..., TopicOnBroker]
 
 HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
 ARROW_HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))

@@ -1,21 +1,21 @@
-"""``format("klog")`` in Spark: what is read equals what was produced, whatever the options; never a short answer."""
+"""``format("klog")`` in Spark, from Python and from SQL: what is read equals what was produced, whatever the options;
+never a short answer. Of a stream, every message is once in what its query has written, whatever fails."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql.types import LongType, StructField, StructType
 
 from klog.spark.source import KlogDataSource
-from tests.spark.conftest import Message, TopicOnBroker, make_messages
+from tests.spark.conftest import Message, NewTopic, TopicOnBroker, make_messages
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
-
-NewTopic = Callable[..., TopicOnBroker]
 
 
 def load(spark: Any, topic: TopicOnBroker, **options: Any) -> Any:
@@ -109,3 +109,79 @@ def test_what_is_gone_is_an_error_unless_that_is_wanted(spark: Any, new_topic: N
     with pytest.raises(PySparkException, match="asked"):
         read_offsets(spark, topic, startingOffsets=start)
     assert read_offsets(spark, topic, startingOffsets=start, failOnDataLoss="false") == offsets[12:]
+
+
+# --- SQL, in a session in which nobody has registered anything ---
+
+
+@pytest.fixture(scope="module")
+def plain(spark: Any) -> Any:
+    """Another session of the same JVM. What `start_session` has registered is known in its own session alone."""
+    session = spark.newSession()
+    with pytest.raises(Py4JJavaError, match="klog-files"):
+        session.read.format("klog-files").load()
+    return session
+
+
+def test_a_table_of_the_catalog_is_refused_at_once(plain: Any) -> None:
+    """Spark keeps a table's options and hands them to no Python source: it could never be read."""
+    with pytest.raises(PySparkException, match="CREATE TEMPORARY VIEW"):
+        plain.sql("CREATE TABLE messages USING klog OPTIONS (bootstrap.servers 'h:1', subscribe 't')")
+
+
+def test_a_view_is_inserted_into(plain: Any, new_topic: NewTopic) -> None:
+    """INSERT wants all columns of what it writes to; the option leaves those that are written."""
+    topic = new_topic()
+    plain.sql(
+        f"CREATE OR REPLACE TEMPORARY VIEW both USING klog OPTIONS (`kafka.bootstrap.servers` '{topic.bootstrap}', "
+        f"SUBSCRIBE '{topic.name}', topic '{topic.name}', COLUMNS 'key,value')"
+    )
+    plain.sql("INSERT INTO both SELECT null, CAST('v' || id AS BINARY) FROM range(20)")
+    found = plain.sql("SELECT CAST(value AS STRING) AS v, key FROM both").collect()
+    assert sorted(tuple(row) for row in found) == sorted((f"v{i}", None) for i in range(20))
+
+
+@pytest.mark.long("test_options.py names what is wrong in a stream")
+def test_a_stream_s_options_that_are_wrong_are_named(plain: Any, new_topic: NewTopic, tmp_path: Path) -> None:
+    rows = plain.readStream.format("klog").options(**{"bootstrap.servers": new_topic().bootstrap, "subscribe": "t"})
+    query = rows.option("startingOffsets", "noon").load().writeStream.format("noop")
+    with pytest.raises(PySparkException, match=r"startingOffsets.*noon") as refused:
+        query.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start().awaitTermination()
+    assert "UnboundLocalError" not in str(refused.value)
+
+
+# --- Streams ---
+
+
+def stream(spark: Any, topic: TopicOnBroker, **options: str) -> Any:
+    reader = spark.readStream.format("klog").option("kafka.bootstrap.servers", topic.bootstrap)
+    return reader.option("subscribe", topic.name).options(**options).load()
+
+
+@pytest.mark.long("an export that goes on is in test_export_run.py")
+def test_a_copy_in_batches_of_a_limit_goes_on_where_the_last_run_stopped(
+    spark: Any, new_topic: NewTopic, tmp_path: Path
+) -> None:
+    source, target = new_topic(2), new_topic(1)
+    offsets = source.produce(make_messages(30), batch=7)
+    source.produce(make_messages(10, 100), 1)
+    frame = stream(spark, source, startingOffsets="earliest", maxOffsetsPerTrigger="16", includeHeaders="true")
+    writer = frame.select("key", "value", "headers").writeStream.format("klog").trigger(availableNow=True)
+    writer = writer.option("checkpointLocation", str(tmp_path)).option("topic", target.name)
+    writer = writer.option("kafka.bootstrap.servers", target.bootstrap)
+
+    def copied() -> list[str]:
+        rows = spark.read.format("klog").option("kafka.bootstrap.servers", target.bootstrap)
+        found = rows.option("subscribe", target.name).load().selectExpr("CAST(value AS STRING) AS v").collect()
+        return sorted(row.v for row in found)
+
+    query = writer.start()
+    query.awaitTermination()
+    assert [one["numInputRows"] for one in query.recentProgress if one["numInputRows"]] == [16, 16, 8]
+    end = json.loads(query.lastProgress["sources"][0]["endOffset"])
+    assert end["offsets"][source.name]["0"] == offsets[-1] + 1
+    first = [f"value {i}" for i in [*range(30), *range(100, 110)]]
+    assert copied() == sorted(first)
+    source.produce(make_messages(5, 200), 1)
+    writer.start().awaitTermination()
+    assert copied() == sorted(first + [f"value {i}" for i in range(200, 205)])

@@ -10,16 +10,16 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import psutil
 import pytest
 
-from klog.export.verify import verify
 from tests.broker_fixture import ROOT
-from tests.spark.conftest import Message, TopicOnBroker, exported_rows, make_messages, start_export
+from tests.spark.conftest import Message, NewTopic, TopicOnBroker, exported_rows, make_messages, start_export
+from tests.spark.exporting import states
 from tests.spark.quick_java import spark_environment
 from tests.spark.standalone_cluster import Standalone, connect_server, quick_settings, standalone
 from tests.spark.stopped_task import open_below, stop_while_writing
@@ -32,7 +32,6 @@ pytestmark = [
     pytest.mark.xdist_group("standalone"),  # its tests share servers that take long to start
 ]
 
-NewTopic = Callable[..., TopicOnBroker]
 PARTITIONS = 8
 
 SPECULATION = [
@@ -74,7 +73,7 @@ def fill(topic: TopicOnBroker) -> list[tuple[int, int]]:
 def is_exact(topic: TopicOnBroker, root: Path, produced: list[tuple[int, int]]) -> bool:
     """Every message once, and counts and checksums as the brokers have them."""
     assert [(row["partition"], row["offset"]) for row in exported_rows(root)] == produced
-    return {row.state for row in verify(topic.bootstrap, str(root))} == {"ok"}
+    return set(states(root, topic)) == {"ok"}
 
 
 def test_an_executor_is_killed_while_it_writes_and_tasks_run_twice(
@@ -173,7 +172,7 @@ def test_a_submitted_line_exports(new_topic: NewTopic, tmp_path: Path) -> None:
     rows = json.loads(submitted([*command, *options]))["rows"]
     assert sum(row["messages"] for row in rows) == len(produced)
     assert list(root.glob("data/batch=0000000000/dt=*/part-*.avro"))
-    assert {row.state for row in verify(topic.bootstrap, str(root))} == {"ok"}
+    assert set(states(root, topic)) == {"ok"}
 
 
 def test_a_submitted_stream_computes(new_topic: NewTopic, tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ from klog.export.stores.store import Store
 from klog.spark.running import hadoop
 from tests.spark.conftest import race
 from tests.spark.quick_java import JVM_QUICK_START
-from tests.spark.s3_server import BUCKET, S3
+from tests.spark.s3_server import BUCKET, S3, settings
 from tests.spark.test_export_root import IDENTITY
 from tests.spark.test_export_root import manifest as manifest_of
 
@@ -45,12 +45,7 @@ def server() -> Iterator[S3]:
 
 @pytest.fixture
 def s3(server: S3, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3]:
-    for name, value in {
-        "AWS_ENDPOINT_URL": server.url,
-        "AWS_ACCESS_KEY_ID": "k",
-        "AWS_SECRET_ACCESS_KEY": "s",
-        "AWS_REGION": "us-east-1",
-    }.items():
+    for name, value in settings(server.url).items():
         monkeypatch.setenv(name, value)
     yield server
     server.heeds, server.loses_answers = True, False

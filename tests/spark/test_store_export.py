@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +9,15 @@ import pytest
 
 from klog.errors import NoSuchThing, StorageError
 from klog.export.root import ExportRoot
-from klog.export.run import run
-from klog.export.stores.local import LocalStore
 from klog.export.stores.opening import open_store
 from klog.export.verify import verify
 from klog.spark import read_export
-from klog.spark.export import LocalWriter, run_export
+from klog.spark.export import run_export
 from klog.spark.running import hadoop
 from klog.spark.running.target import SparkTarget
-from tests.spark.conftest import TopicOnBroker, make_messages
+from tests.spark.conftest import NewTopic, make_messages
+from tests.spark.exporting import export
+from tests.spark.handmade import LocalByManifest
 from tests.spark.killed_export import Kill, kill_each
 from tests.spark.s3_server import BUCKET, S3
 from tests.spark.test_store import hdfs, s3, server
@@ -26,17 +25,6 @@ from tests.spark.test_store import hdfs, s3, server
 __all__ = ["hdfs", "s3", "server"]
 
 pytestmark = pytest.mark.xdist_group("store")  # whose servers test_store.py has started
-
-NewTopic = Callable[..., TopicOnBroker]
-
-
-class Bucket(LocalStore):
-    """A folder that is to be used as an object store is."""
-
-    commits_by_rename = False
-
-    def __reduce__(self) -> tuple[type[Bucket], tuple[Path]]:
-        return Bucket, (self.path,)
 
 
 @pytest.mark.long("test_export_run.py kills runs at any step, test_store.py tells how an object store differs")
@@ -52,7 +40,7 @@ def test_a_run_to_s3_is_killed_and_the_next_one_makes_it_whole(s3: S3, new_topic
         assert root.batches() == ([0] if committed else [])
         left = root.uncommitted()
         assert len(left) == (0 if committed else 1)
-        assert bool(run(topic.bootstrap, [topic.name], url, LocalWriter())) == (not committed)
+        assert bool(export(topic, url)) == (not committed)
         (check,) = verify(topic.bootstrap, url)
         assert (check.state, check.messages) == ("ok", len(produced))
         assert root.uncommitted() == left
@@ -60,7 +48,7 @@ def test_a_run_to_s3_is_killed_and_the_next_one_makes_it_whole(s3: S3, new_topic
         assert {check.state for check in verify(topic.bootstrap, url)} == {"ok"}
 
 
-class LostAnswer(Bucket):
+class LostAnswer(LocalByManifest):
     """A commit that was done and says that it was not."""
 
     def create(self, path: str, data: bytes, *, private: bool = False) -> bool:
@@ -74,21 +62,21 @@ def test_what_may_have_been_committed_is_not_taken_away(new_topic: NewTopic, tmp
     topic = new_topic(1)
     produced = topic.produce(make_messages(20))
     with pytest.raises(StorageError, match="broke"):
-        run(topic.bootstrap, [topic.name], LostAnswer(tmp_path), LocalWriter())
-    assert run(topic.bootstrap, [topic.name], Bucket(tmp_path), LocalWriter()) == []
+        export(topic, LostAnswer(tmp_path))
+    assert export(topic, LocalByManifest(tmp_path)) == []
     (check,) = verify(topic.bootstrap, str(tmp_path))
     assert (check.state, check.messages) == ("ok", len(produced))
 
 
 @pytest.mark.spark
 def test_only_what_is_committed_is_read(spark: Any, new_topic: NewTopic, tmp_path: Path) -> None:
-    topic, store = new_topic(1), Bucket(tmp_path)
+    topic, store = new_topic(1), LocalByManifest(tmp_path)
     with pytest.raises(NoSuchThing):
         read_export(spark, store)
     produced = topic.produce(make_messages(30))
-    run(topic.bootstrap, [topic.name], store, LocalWriter())
+    export(topic, store)
     produced += topic.produce(make_messages(5))
-    run(topic.bootstrap, [topic.name], store, LocalWriter())
+    export(topic, store)
     root = ExportRoot(store)
     assert not root.by_rename
     never = root.stage(2).folder

@@ -18,9 +18,8 @@ from klog.errors import CannotConnect, OffsetOutOfRange, Refused, UnknownTopicOr
 from klog.spark.options import SourceOptions
 from klog.spark.stream import KlogStreamReader, shares
 from tests.broker_fixture import RunningBroker
-from tests.spark.conftest import NOW_MS, Message, TopicOnBroker, make_messages
+from tests.spark.conftest import NOW_MS, Message, NewTopic, TopicOnBroker, make_messages
 
-NewTopic = Callable[..., TopicOnBroker]
 Offsets = dict[str, Any]
 
 

@@ -7,7 +7,7 @@ as a killed process is; also one whose append arrives and whose answer does not.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -23,10 +23,8 @@ from klog.streams.part_writer import PartPlan, PartWriter, Row, WrittenPart
 from klog.streams.stamp import Stamp, batch_of, place, source_of
 from klog.streams.topic_sink import murmur2, partition_of
 from klog.tools.copying.target import TargetLog
-from tests.spark.conftest import Message, TopicOnBroker, make_messages
-from tests.spark.streamed import messages_of
+from tests.spark.conftest import Message, NewTopic, TopicOnBroker, make_messages
 
-NewTopic = Callable[..., TopicOnBroker]
 QUERY = "0f0f0f0f-0000-4000-8000-000000000001"
 SECRET = "5ec2e7"
 
@@ -46,9 +44,8 @@ def ends_of(topic: TopicOnBroker) -> tuple[int, ...]:
         return tuple(found[TopicPartition(topic.name, one)] for one in numbers)
 
 
-def plan_of(topic: TopicOnBroker, batch: int = 0, ends: tuple[int, ...] | None = None) -> PartPlan:
-    ends = ends_of(topic) if ends is None else ends
-    return PartPlan(topic.bootstrap, topic.name, QUERY, batch, ends, 1_000_000, secret=SECRET)
+def plan_of(topic: TopicOnBroker, batch: int = 0) -> PartPlan:
+    return PartPlan(topic.bootstrap, topic.name, QUERY, batch, ends_of(topic), 1_000_000, secret=SECRET)
 
 
 def write(plan: PartPlan, wanted: Sequence[Row]) -> list[WrittenPart]:
@@ -80,7 +77,7 @@ def small_appends(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def values(topic: TopicOnBroker) -> list[bytes | None]:
-    return [one.value for one in messages_of(topic)]
+    return [one.value for one in topic.messages()]
 
 
 @pytest.mark.usefixtures("small_appends")
@@ -108,7 +105,7 @@ def test_a_batch_that_was_cut_off_anywhere_is_in_the_log_once(
         assert [(one.partition, one.rows, one.differs) for one in done] == [(0, 45, False), (1, 12, False)]
         again = write(plan, wanted)  # the driver died before Spark's commit
         assert [(one.rows, one.there) for one in again] == [(45, 45), (12, 12)]
-    ours = [one.value for one in messages_of(topic) if one.value != b"other"]
+    ours = [one.value for one in topic.messages() if one.value != b"other"]
     by_partition = sorted(expected, key=lambda row: row[0])
     assert ours == [row[3] for row in by_partition]
     assert values(topic).count(b"other") == other
@@ -229,7 +226,7 @@ def test_each_message_has_its_place_and_the_last_one_how_far(new_topic: NewTopic
     topic = new_topic()
     headed: list[Row] = [(0, None, None, None, (("a", b"1"), ("a", None)))]
     write(plan_of(topic, 7), [*rows(2), *headed])
-    found = messages_of(topic)
+    found = topic.messages()
     assert [one.value for one in found] == [b"0 of 0", b"1 of 0", None]
     assert found[2].key is None and [*found[2].headers][:2] == [("a", b"1"), ("a", None)]
     assert found[2].timestamp_ms > 1_700_000_000_000

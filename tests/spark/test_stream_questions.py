@@ -15,7 +15,7 @@ from klog.spark.narrowing import Bounds, bounds_of
 from klog.streams import question
 from klog.streams.program import Input
 from klog.streams.streams import Form, Streams
-from tests.spark.conftest import NOW_MS, Message, TopicOnBroker
+from tests.spark.conftest import NOW_MS, Message, NewTopic, TopicOnBroker
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
@@ -24,7 +24,7 @@ ROWS = 40
 
 
 @pytest.fixture
-def asked(spark: Any, new_topic: Callable[..., TopicOnBroker]) -> tuple[Streams, TopicOnBroker]:
+def asked(spark: Any, new_topic: NewTopic) -> tuple[Streams, TopicOnBroker]:
     """A topic whose times go back and forth, from an hour ago until now."""
     topic = new_topic(PARTITIONS)
     for partition in range(PARTITIONS):

@@ -28,10 +28,8 @@ from klog.streams.streams import Streams
 from tests.broker_fixture import ROOT, RunningBroker
 from tests.cli.runner import klog
 from tests.processes import klog_process
-from tests.spark.conftest import TopicOnBroker, make_messages
+from tests.spark.conftest import NewTopic, make_messages
 from tests.spark.refusals import not_refused
-
-NewTopic = Callable[..., TopicOnBroker]
 
 
 def description(name: str = "counts", **changes: Any) -> Description:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -28,13 +28,12 @@ from klog.streams.export_sink import ExportSink
 from klog.streams.folder import StreamFolder
 from klog.streams.part_writer import PartWriter
 from klog.streams.topic_sink import TopicSink
-from tests.spark.conftest import NOW_MS, Message, TopicOnBroker, make_messages
-from tests.spark.streamed import messages_of
-from tests.spark.test_tables import export, iceberg, upkeep
+from tests.spark.conftest import NOW_MS, Message, NewTopic, TopicOnBroker, make_messages
+from tests.spark.exporting import export
+from tests.spark.test_tables import iceberg, upkeep
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
-NewTopic = Callable[..., TopicOnBroker]
 MINUTE_MS = 60_000
 START_MS = NOW_MS // MINUTE_MS * MINUTE_MS - 60 * MINUTE_MS
 """The beginning of a minute."""
@@ -67,7 +66,7 @@ def run(stream: streams.Stream, target: TopicOnBroker, checkpoint: Path, **optio
 
 
 def values(topic: TopicOnBroker) -> list[dict[str, Any]]:
-    return [json.loads(one.value or b"") for one in messages_of(topic)]
+    return [json.loads(one.value or b"") for one in topic.messages()]
 
 
 def at(value: dict[str, Any], name: str) -> int:
@@ -92,7 +91,7 @@ def test_a_windowed_count_is_written_once_and_late_rows_are_counted(
     query = run(stream, target, tmp_path / "checkpoint", key="country")
     assert counted(target) == [(0, "de", 2), (0, "fr", 1), (1, "de", 1), (3, "fr", 2)]
     assert sum(one.stateOperators[0].numRowsDroppedByWatermark for one in query.recentProgress) == 1
-    assert {one.key for one in messages_of(target)} == {b"de", b"fr"}
+    assert {one.key for one in target.messages()} == {b"de", b"fr"}
 
 
 @pytest.mark.long("more windows; one is counted here")
@@ -136,7 +135,7 @@ def test_a_batch_that_is_written_again_is_there_once(
     found = [(one["n"], one["twice"]) for one in values(target)]
     assert len(found) == 1000
     assert sorted(found) == [(n, 2 * n) for n in range(1000)]
-    assert {(one.key or b"").decode() for one in messages_of(target)} == {str(n) for n in range(1000)}
+    assert {(one.key or b"").decode() for one in target.messages()} == {str(n) for n in range(1000)}
     assert sorted(path.name for path in (tmp_path / "klog-sink").iterdir()) == ["0000000005.json", "secret"]
     assert (tmp_path / "klog-sink/secret").stat().st_mode & 0o077 == 0
 
@@ -187,7 +186,7 @@ def test_a_task_that_dies_behind_an_append_is_repeated(
     finally:
         topic_sink._Writing = original  # type: ignore[misc]
     assert mark.exists()
-    assert sorted(one.value for one in messages_of(target)) == sorted(str(n).encode() * 200 for n in range(3000))
+    assert sorted(one.value or b"" for one in target.messages()) == sorted(str(n).encode() * 200 for n in range(3000))
 
 
 @pytest.mark.long("a windowed count, in this file, reads a stream too")
@@ -198,12 +197,12 @@ def test_only_new_rows_and_only_what_can_be_read(
     source.produce([*views(("de", 1), ("de", 1), ("fr", 2)), Message(b"k", b"no JSON"), Message(b"gone", None)])
     lenient = of_broker.topic(source.name, json="country string", bad="null")
     run(lenient.distinct("country", within="1 hour").select("country AS value"), target, tmp_path / "1")
-    assert sorted(str(one.value) for one in messages_of(target)) == ["None", "b'de'", "b'fr'"]
+    assert sorted(str(one.value) for one in target.messages()) == ["None", "b'de'", "b'fr'"]
     strict = of_broker.topic(source.name, json="country string").select("country AS value")
     query = strict.to_topic(target.name, checkpoint=str(tmp_path / "2"), available_now=True)
     with pytest.raises(Exception, match="MALFORMED_RECORD"):
         query.awaitTermination()
-    assert len(messages_of(target)) == 3
+    assert len(target.messages()) == 3
 
 
 def test_what_cannot_be_is_refused_before_anything_runs(

@@ -16,8 +16,8 @@ import pytest
 
 from bench.maven import TABLES_SPARK_VERSION, PeerMissing, cache_folder, table_jars
 from klog.spark.decoding import Decode
-from tests.spark.conftest import Message, TopicOnBroker
-from tests.spark.test_tables import export
+from tests.spark.conftest import Message, NewTopic
+from tests.spark.exporting import export
 
 pytestmark = [
     pytest.mark.long("engines that are fetched; test_tables.py reads by the formats' own libraries"),
@@ -78,9 +78,7 @@ def by_spark(*roots: str | Path) -> str:
 
 
 @pytest.mark.parametrize("reader", [by_duckdb, by_spark])
-def test_another_engine_reads_both(
-    new_topic: Callable[..., TopicOnBroker], tmp_path: Path, reader: Callable[..., str]
-) -> None:
+def test_another_engine_reads_both(new_topic: NewTopic, tmp_path: Path, reader: Callable[..., str]) -> None:
     topic = new_topic()
     roots = [tmp_path / format for format in FORMATS]
     sent = topic.produce([Message(b"k", b'{"page": "a", "user": 1}'), Message(None, b'{"page": "b"}')])

@@ -19,19 +19,18 @@ from klog.export.gc import find_garbage
 from klog.export.listing import batch_with, commit_of, list_batches
 from klog.export.root import ExportRoot
 from klog.export.rows import ExportedRange
-from klog.export.run import TableChoice, run
+from klog.export.run import TableChoice
 from klog.export.status import status
 from klog.export.tables import commits
 from klog.export.tables.table import TableBatch
 from klog.export.verify import verify
 from klog.names import TopicPartition
-from klog.spark.export import LocalWriter
-from tests.spark.conftest import NOW_MS, Message, TopicOnBroker, make_messages
+from tests.spark.conftest import NOW_MS, Message, NewTopic, make_messages
+from tests.spark.exporting import export, killed_at, states, when
 from tests.spark.killed_export import Kill, kill_each
 
 pytestmark = pytest.mark.xdist_group("tables")  # whose libraries take seconds to load
 
-NewTopic = Callable[..., TopicOnBroker]
 FORMATS = ("iceberg", "delta")
 ONE = (
     "iceberg",
@@ -39,11 +38,6 @@ ONE = (
 )
 """For what klog does alike with either."""
 DAY_MS = 86_400_000
-
-
-def export(topic: TopicOnBroker, root: Path, table: str | None = None, **options: Any) -> list[ExportedRange]:
-    choice = None if table is None else TableChoice(table)
-    return run(topic.bootstrap, [topic.name], str(root), LocalWriter(), table=choice, **options)
 
 
 def iceberg(root: Path) -> Any:
@@ -61,10 +55,6 @@ def rows(root: Path, table: str) -> list[dict[str, Any]]:
     return sorted(read(root, table).to_pylist(), key=lambda row: (row["partition"], row["offset"]))
 
 
-def states(topic: TopicOnBroker, root: Path) -> list[str]:
-    return [row.state for row in verify(topic.bootstrap, str(root))]
-
-
 @pytest.mark.parametrize("table", FORMATS)
 def test_each_run_is_one_commit_that_readers_see(new_topic: NewTopic, tmp_path: Path, table: str) -> None:
     topic, root = new_topic(2), tmp_path / "clicks"
@@ -78,7 +68,7 @@ def test_each_run_is_one_commit_that_readers_see(new_topic: NewTopic, tmp_path: 
     assert [row["offset"] for row in found] == [*first[:2], *second, *first[2:]]
     assert (found[0]["key"], bytes(found[0]["value"]), found[1]["value"]) == (None, b"v", None)
     assert [(one["key"], one["value"]) for one in found[0]["headers"]] == [("h", b"1"), ("h", None)]
-    assert states(topic, root) == ["ok", "ok"]
+    assert states(root, topic) == ["ok", "ok"]
     assert [row.lag for row in status(topic.bootstrap, str(root))] == [0, 0]
     assert [row.messages for row in list_batches(str(root))] == [102, 50]
     asked = [(0, first[0]), (1, first[-1]), (0, second[0]), (0, second[-1]), (0, second[-1] + 1), (7, 0)]
@@ -104,14 +94,14 @@ def test_a_receipt_is_what_the_tables_commit_says(new_topic: NewTopic, tmp_path:
     for _ in range(2):
         topic.produce(make_messages(5))
         export(topic, root, table)
-    assert states(topic, root) == ["ok"]
+    assert states(root, topic) == ["ok"]
     newest = root / "_klog/commits/0000000001.json"
     text = newest.read_text()
     newest.write_text(
         text.replace('"leader_epoch": 0', '"leader_epoch": 7').replace('"leader_epoch":0', '"leader_epoch":7')
     )
     assert newest.read_text() != text
-    assert states(topic, root) == ["ok", "broken-chain"], "no later receipt refers to it, and nothing in it is counted"
+    assert states(root, topic) == ["ok", "broken-chain"], "no later receipt refers to it, and nothing in it is counted"
 
 
 @pytest.mark.parametrize("table", ONE)
@@ -152,7 +142,7 @@ def test_partitions_by_time_are_the_tables_own(new_topic: NewTopic, tmp_path: Pa
         assert len(iceberg(root).inspect.partitions()) == 3
         newest = f"timestamp >= '{pl.from_epoch([NOW_MS - DAY_MS // 2], time_unit='ms')[0].isoformat()}+00:00'"
         assert len(list(iceberg(root).scan(newest).plan_files())) == 1
-    assert states(topic, root) == ["ok"]
+    assert states(root, topic) == ["ok"]
 
 
 @pytest.mark.timeout(300)
@@ -168,37 +158,26 @@ def test_a_killed_run_leaves_all_of_a_batch_or_nothing(new_topic: NewTopic, tmp_
     for (table, step), root in roots.items():
         export(topic, root, table)
         assert [row["offset"] for row in rows(root, table)] == sent, (table, step)
-        assert states(topic, root) == ["ok"], (table, step)
+        assert states(root, topic) == ["ok"], (table, step)
 
 
 @pytest.mark.parametrize("table", ONE)
-def test_killed_between_the_tables_commit_and_the_roots(
-    new_topic: NewTopic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table: str
-) -> None:
+def test_killed_between_the_tables_commit_and_the_roots(new_topic: NewTopic, tmp_path: Path, table: str) -> None:
     """The table says that it has the batch; the next look at the root writes what was left out, and nothing twice."""
     topic, root = new_topic(), tmp_path / "t"
     sent = topic.produce(make_messages(10))
     export(topic, root, table)
     sent += topic.produce(make_messages(10))
-
-    class Killed(BaseException):
-        pass
-
-    def killed(*_: object) -> bool:
-        raise Killed
-
     place = ExportRoot(str(root))
-    with monkeypatch.context() as patch:
-        patch.setattr(commits.TableCommits, "record", killed)
-        with pytest.raises(Killed):
-            run(topic.bootstrap, [topic.name], place.store, LocalWriter())
+    with killed_at(commits.TableCommits, "record"):
+        export(topic, place.store)
     assert len(place.store.names("_klog/commits")) == 1
     assert find_garbage(str(root), older_than_s=0) == []  # its files are the table's
     assert len(place.store.names("_klog/commits")) == 2
     assert [row["offset"] for row in rows(root, table)] == sent
     assert export(topic, root) == []
     assert [row.messages for row in list_batches(str(root))] == [10, 10]
-    assert states(topic, root) == ["ok"]
+    assert states(root, topic) == ["ok"]
     assert place.store.names(commits.MANIFESTS) == []
 
 
@@ -208,16 +187,11 @@ def test_of_two_runs_one_commits_a_batch(new_topic: NewTopic, tmp_path: Path, ta
     sent = topic.produce(make_messages(10))
     export(topic, root, table)
     sent += topic.produce(make_messages(10))
-    inner: list[list[ExportedRange]] = []
-
-    def other_run(step: str) -> None:
-        if step == "flushed" and not inner:
-            inner.append(export(topic, root))
-
-    assert export(topic, root, on_step=other_run) == []
-    assert [one.messages for one in inner[0]] == [10]
+    inner: list[ExportedRange] = []
+    assert export(topic, root, on_step=when("flushed", lambda: inner.extend(export(topic, root)))) == []
+    assert [one.messages for one in inner] == [10]
     assert [row["offset"] for row in rows(root, table)] == sent
-    assert states(topic, root) == ["ok"]
+    assert states(root, topic) == ["ok"]
     assert [row.what for row in find_garbage(str(root), older_than_s=0)] == []
 
 
@@ -237,7 +211,7 @@ def test_two_runs_that_have_both_looked_commit_a_batch_once(
     sent += topic.produce(make_messages(10))
     assert [row.messages for row in export(topic, root)] == [10]  # behind what is no batch
     assert [row["offset"] for row in rows(root, table)] == sent
-    assert (states(topic, root), len(tried)) == (["ok"], 4)
+    assert (states(root, topic), len(tried)) == (["ok"], 4)
 
 
 def between_look_and_commit(
@@ -290,11 +264,11 @@ def test_verify_stays_true_after_the_tables_own_upkeep(new_topic: NewTopic, tmp_
         old = [one.snapshot_id for one in rewritten.metadata.snapshots if one.snapshot_id != kept.snapshot_id]
         rewritten.maintenance.expire_snapshots().by_ids(old).commit()
     assert rows(root, table) == before
-    assert states(topic, root) == ["ok"]
+    assert states(root, topic) == ["ok"]
     topic.produce(make_messages(5))
     assert [one.messages for one in export(topic, root)] == [5]
     assert len(rows(root, table)) == 35
-    assert states(topic, root) == ["ok"]
+    assert states(root, topic) == ["ok"]
 
 
 @pytest.mark.parametrize("table", ONE)
@@ -307,12 +281,12 @@ def test_what_others_change_is_found(new_topic: NewTopic, tmp_path: Path, table:
         write_deltalake(root, doubled, mode="append")
     else:
         iceberg(root).append(doubled)
-    assert states(topic, root) == ["wrong-count"]
+    assert states(root, topic) == ["wrong-count"]
     if table == "delta":
         DeltaTable(root).delete(f'"offset" <= {sent[0]}')
     else:
         iceberg(root).delete(f"offset <= {sent[0]}")
-    assert states(topic, root) == ["wrong-count"]
+    assert states(root, topic) == ["wrong-count"]
 
 
 @pytest.mark.parametrize("table", FORMATS)
@@ -323,7 +297,7 @@ def test_a_value_that_others_changed_is_found(new_topic: NewTopic, tmp_path: Pat
         topic.produce([*make_messages(10), Message(None, None), Message(b"", b"")], partition)
     export(topic, root, table)
     upkeep(root, table)
-    assert states(topic, root) == ["ok", "ok"]
+    assert states(root, topic) == ["ok", "ok"]
     found = rows(root, table)
     next(row for row in found if (row["partition"], row["key"]) == (1, b"k3"))["value"] = b"other"
     changed = pa.Table.from_pylist(found, schema=read(root, table).schema)
@@ -331,7 +305,7 @@ def test_a_value_that_others_changed_is_found(new_topic: NewTopic, tmp_path: Pat
         write_deltalake(root, changed, mode="overwrite")
     else:
         iceberg(root).overwrite(changed)
-    assert states(topic, root) == ["ok", "wrong-checksum"]
+    assert states(root, topic) == ["ok", "wrong-checksum"]
 
 
 @pytest.mark.parametrize("table", ONE)
@@ -365,7 +339,7 @@ def test_what_is_refused(new_topic: NewTopic, tmp_path: Path) -> None:
     ):
         given = {"table": TableChoice("iceberg"), **options}
         with pytest.raises(UsageError, match=words):
-            run(topic.bootstrap, [topic.name], str(root), LocalWriter(), **given)
+            export(topic, root, **given)
         assert not root.exists()
     export(topic, root, "delta")
     with pytest.raises(Refused, match="iceberg"):

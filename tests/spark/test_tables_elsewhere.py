@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,11 +24,10 @@ from klog.export.status import status
 from klog.export.verify import verify
 from klog.spark.export import LocalWriter
 from tests.spark import s3_server
-from tests.spark.conftest import TopicOnBroker, make_messages
+from tests.spark.conftest import NewTopic, TopicOnBroker, make_messages
+from tests.spark.exporting import when
 from tests.spark.killed_export import Kill, kill_each
 from tests.spark.s3_server import BUCKET
-
-NewTopic = Callable[..., TopicOnBroker]
 
 pytestmark = [
     pytest.mark.long("other places of tables; test_tables.py has the same on this disk, by SQLite"),
@@ -76,8 +75,7 @@ def server() -> Iterator[str]:
 
 @pytest.fixture
 def endpoint(server: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    names = ("AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION")
-    for name, value in zip(names, (server, "k", "s", "us-east-1"), strict=True):
+    for name, value in s3_server.settings(server).items():
         monkeypatch.setenv(name, value)
     return server
 
@@ -151,12 +149,7 @@ def test_runs_add_to_a_table(place: Place, new_topic: NewTopic) -> None:
 def test_one_of_two_runs_adds_a_batch(place: Place, new_topic: NewTopic) -> None:
     topic = new_topic()
     sent = topic.produce(make_messages(40))
-
-    def overtake(step: str) -> None:
-        if step == "written" and not ExportRoot(place.root).batches():
-            place.export(topic)
-
-    assert place.export(topic, on_step=overtake) == []
+    assert place.export(topic, on_step=when("written", lambda: place.export(topic))) == []
     assert place.offsets() == sent
     assert {row.state for row in verify(topic.bootstrap, place.root)} == {"ok"}
 
@@ -182,13 +175,8 @@ def test_a_commit_whose_answer_is_lost_counts_once(
     sent = topic.produce(make_messages(20))
     by_rest.export(topic)
     sent += topic.produce(make_messages(7))
-
-    def lose(step: str) -> None:
-        if step == "flushed":
-            (catalogue[0] / "lose-answer").touch()
-
     with pytest.raises(StorageError, match="cannot"):
-        by_rest.export(topic, on_step=lose)
+        by_rest.export(topic, on_step=when("flushed", (catalogue[0] / "lose-answer").touch))
     assert by_rest.offsets() == sent, "the catalogue has taken it"
     assert by_rest.export(topic) == []
     assert by_rest.offsets() == sent

@@ -6,7 +6,7 @@ import io
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
@@ -15,9 +15,7 @@ from klog.spark.options import SourceOptions
 from klog.spark.planning import Task, plan
 from klog.spark.tasks import TaskPartition, Versions, check_pyarrow, check_worker, read_partition, until_left
 from tests.broker_fixture import ROOT
-from tests.spark.conftest import Message, TopicOnBroker, make_messages
-
-NewTopic = Callable[..., TopicOnBroker]
+from tests.spark.conftest import Message, NewTopic, TopicOnBroker, make_messages
 
 
 def options(topic: TopicOnBroker, **more: str) -> SourceOptions:

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, Consumer
-from confluent_kafka import TopicPartition as StockTopicPartition
 
 from klog.errors import UnknownTopicOrPartition, UsageError
 from klog.export.run import run
-from klog.export.verify import verify
 from klog.spark.decoding import Decode
 from klog.spark.export import LocalWriter
 from klog.streams import undecodable
 from klog.streams.part_writer import PartWriter
 from klog.streams.undecodable import UndecodableTopic
 from tests.cli.runner import klog
-from tests.spark.conftest import Message, TopicOnBroker
-
-NewTopic = Callable[..., TopicOnBroker]
+from tests.spark.conftest import Message, NewTopic, TopicOnBroker
+from tests.spark.exporting import states
+from tests.tools.copies import everything
 
 
 def export(topic: TopicOnBroker, root: Path, **options: Any) -> None:
@@ -36,23 +31,13 @@ def bad(number: int) -> Message:
 GOOD = Message(b"k", b'{"a": 1}')
 
 
-def read(topic: TopicOnBroker, partitions: int = 1) -> list[tuple[int, bytes | None, bytes | None, dict[str, bytes]]]:
+def read(topic: TopicOnBroker) -> list[tuple[int, bytes | None, bytes | None, dict[str, bytes | None]]]:
     """All messages: partition, key, value, klog's headers."""
-    consumer = Consumer({"bootstrap.servers": topic.bootstrap, "group.id": secrets.token_hex(4)})
-    found = []
-    for partition in range(partitions):
-        place = StockTopicPartition(topic.name, partition, OFFSET_BEGINNING)
-        _, end = consumer.get_watermark_offsets(StockTopicPartition(topic.name, partition), timeout=20)
-        consumer.assign([place])
-        at = 0
-        while at < end:
-            message = consumer.poll(20)
-            assert message is not None and message.error() is None
-            headers = {name: value for name, value in message.headers() or [] if name.startswith("klog-")}
-            found.append((partition, message.key(), message.value(), headers))
-            at = message.offset() + 1
-    consumer.close()
-    return found
+    return [
+        (partition, one.key, one.value, {name: value for name, value in one.headers if name.startswith("klog-")})
+        for partition, rows in everything(topic.bootstrap, topic.name).items()
+        for one in rows
+    ]
 
 
 def test_each_is_there_once_with_its_reason(new_topic: NewTopic, tmp_path: Path) -> None:
@@ -65,7 +50,7 @@ def test_each_is_there_once_with_its_reason(new_topic: NewTopic, tmp_path: Path)
     export(topic, root)
     assert to.write() == 6
     assert to.write() == UndecodableTopic(topic.bootstrap, target.name, str(root), ()).write() == 0
-    found = read(target, 2)
+    found = read(target)
     assert sorted((partition, key, value) for partition, key, value, _ in found if key) == [
         (0, b"key 0", b"bad 0"),
         (0, b"key 2", b"bad 2"),
@@ -73,16 +58,16 @@ def test_each_is_there_once_with_its_reason(new_topic: NewTopic, tmp_path: Path)
     ]
     assert sum(value == b"\xff" for _, _, value, _ in found) == 3
     for *_, headers in found:
-        assert headers["klog-error"].startswith(b"not JSON")
-        assert headers["klog-source"].startswith(b"%s-" % topic.name.encode())
+        assert (headers["klog-error"] or b"").startswith(b"not JSON")
+        assert (headers["klog-source"] or b"").startswith(b"%s-" % topic.name.encode())
     topic.produce([GOOD], 0)
     export(topic, root)
     assert to.write() == 0
     topic.produce([bad(9)], 0)
     export(topic, root)
     assert to.write() == 1
-    assert len(read(target, 2)) == 7
-    assert {one.state for one in verify(topic.bootstrap, str(root))} == {"ok"}
+    assert len(read(target)) == 7
+    assert set(states(root, topic)) == {"ok"}
 
 
 def test_cut_off_anywhere_the_next_run_makes_it_good(

@@ -28,7 +28,7 @@ class LocalStore(Store):
         self._files = files or OsFileSystem()
 
     def __reduce__(self) -> tuple[type[LocalStore], tuple[Path]]:
-        return LocalStore, (self.path,)
+        return type(self), (self.path,)
 
     @property
     def url(self) -> str:
