@@ -12,6 +12,7 @@ import contextlib
 import os
 import secrets
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -26,7 +27,17 @@ from klog.coordination.embedded import ZooKeeperServer
 from klog.coordination.zookeeper import ZooKeeper
 from tests.processes import COLD, ROOT, klog_process
 
-__all__ = ["ROOT", "RunningBroker", "at", "broker", "make_broker", "registry", "topic"]
+__all__ = [
+    "ROOT",
+    "RunningBroker",
+    "at",
+    "broker",
+    "dead_address",
+    "make_broker",
+    "registry",
+    "silent_address",
+    "topic",
+]
 
 READY_WITHIN_S = 30.0
 
@@ -95,6 +106,14 @@ class RunningBroker:
         os.close(write_end)
         return read_end
 
+    @contextlib.contextmanager
+    def running(self) -> Iterator[RunningBroker]:
+        """Started, and ended whatever happens: the broker of a fixture that many tests share."""
+        try:
+            yield self.start()
+        finally:
+            self.end()
+
     def send(self, number: int) -> None:
         assert self.process is not None
         self.process.send_signal(number)
@@ -140,11 +159,9 @@ class RunningBroker:
 @pytest.fixture(scope="session")
 def broker(zookeeper: ZooKeeperServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
     """One broker for all tests of this worker, with its own chroot."""
-    running = RunningBroker(tmp_path_factory.mktemp("broker"), f"{zookeeper.address}/shared-{secrets.token_hex(4)}")
-    try:
-        yield running.start()
-    finally:
-        running.end()
+    chroot = f"{zookeeper.address}/shared-{secrets.token_hex(4)}"
+    with RunningBroker(tmp_path_factory.mktemp("broker"), chroot).running() as broker:
+        yield broker
 
 
 @pytest.fixture
@@ -165,6 +182,23 @@ def registry(broker: RunningBroker) -> Iterator[ZooKeeper]:
 def topic() -> str:
     """A topic name that no other test has."""
     return f"t-{secrets.token_hex(6)}"
+
+
+@pytest.fixture
+def dead_address() -> Iterator[str]:
+    """An address at which nobody listens: it is taken, so that nobody else will."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{bound.getsockname()[1]}"
+
+
+@pytest.fixture
+def silent_address() -> Iterator[str]:
+    """An address at which connections are taken and nothing is ever answered."""
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen(16)
+        yield f"127.0.0.1:{listening.getsockname()[1]}"
 
 
 @pytest.fixture

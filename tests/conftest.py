@@ -16,10 +16,20 @@ from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
 
 from tests import processes
-from tests.broker_fixture import at, broker, make_broker, registry, topic
+from tests.broker_fixture import at, broker, dead_address, make_broker, registry, silent_address, topic
 from tests.zookeeper_fixture import end_of_run, zk_chroot, zookeeper
 
-__all__ = ["at", "broker", "make_broker", "registry", "topic", "zk_chroot", "zookeeper"]
+__all__ = [
+    "at",
+    "broker",
+    "dead_address",
+    "make_broker",
+    "registry",
+    "silent_address",
+    "topic",
+    "zk_chroot",
+    "zookeeper",
+]
 
 # Whoever runs the tests in the background, or by nohup, has these ignored, and so would every process that they start.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -84,10 +84,8 @@ def broker(zookeeper: ZooKeeperServer, folder: Path) -> Iterator[RunningBroker]:
     with zookeeper_of(one) as session:
         for name in ("broker", "admin"):
             add_user(session, name, PLANTED[name])
-    try:
-        yield one.start()
-    finally:
-        one.end()
+    with one.running():
+        yield one
 
 
 def add_user(session: ZooKeeper, name: str, password: str) -> None:
