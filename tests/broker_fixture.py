@@ -12,6 +12,7 @@ import contextlib
 import os
 import secrets
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -28,7 +29,17 @@ from klog.coordination.zookeeper import ZooKeeper
 from tests.processes import COLD, ROOT, klog_process
 from tests.zookeeper_fixture import klog_home, session_of
 
-__all__ = ["ROOT", "RunningBroker", "at", "broker", "make_broker", "registry", "topic"]
+__all__ = [
+    "ROOT",
+    "RunningBroker",
+    "at",
+    "broker",
+    "dead_address",
+    "make_broker",
+    "registry",
+    "silent_address",
+    "topic",
+]
 
 READY_WITHIN_S = 30.0
 
@@ -185,6 +196,23 @@ def registry(broker: RunningBroker) -> Iterator[ZooKeeper]:
 def topic() -> str:
     """A topic name that no other test has."""
     return f"t-{secrets.token_hex(6)}"
+
+
+@pytest.fixture
+def dead_address() -> Iterator[str]:
+    """An address at which nobody listens: it is taken, so that nobody else will."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{bound.getsockname()[1]}"
+
+
+@pytest.fixture
+def silent_address() -> Iterator[str]:
+    """An address at which connections are taken and nothing is ever answered."""
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen(16)
+        yield f"127.0.0.1:{listening.getsockname()[1]}"
 
 
 @pytest.fixture

@@ -18,16 +18,18 @@ from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
 
 from tests import processes
-from tests.broker_fixture import at, broker, make_broker, registry, topic
+from tests.broker_fixture import at, broker, dead_address, make_broker, registry, silent_address, topic
 from tests.zookeeper_fixture import connect, end_of_run, proxy, through, zk, zk_chroot, zookeeper
 
 __all__ = [
     "at",
     "broker",
     "connect",
+    "dead_address",
     "make_broker",
     "proxy",
     "registry",
+    "silent_address",
     "through",
     "topic",
     "zk",

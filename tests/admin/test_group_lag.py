@@ -13,18 +13,16 @@ from confluent_kafka import TopicPartition as Assigned
 
 from klog.admin import group_lag
 from klog.admin.group_lag import LagRow
-from klog.admin.topics import delete_topics, preview_deletion
 from klog.client import leader_requests
 from klog.client.cluster import Cluster
 from klog.client.positions import EARLIEST
 from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import GroupIdNotFound, UnknownTopicOrPartition
 from klog.names import TopicPartition
-from klog.protocol.apis import ApiKey
 from tests.admin.group_registry import assignment, commit, enter, join, member
 from tests.broker_fixture import RunningBroker
 from tests.cli.runner import klog
-from tests.tools.verbs import make_topic, run, send
+from tests.tools.verbs import delete_before, delete_topic, make_topic, run, send, send_at
 
 TIMES_MS = [1_700_000_000_000 + 1000 * number + number % 7 for number in range(30)]
 
@@ -37,9 +35,7 @@ def lag(broker: RunningBroker, registry: ZooKeeper, *groups: str, **options: obj
 def offsets(broker: RunningBroker, topic: str) -> list[int]:
     """Thirty messages of known times in partition 0 of two, in batches of four; their offsets."""
     make_topic(broker.bootstrap, topic, 2, retention_ms="-1")
-    lines = [f'{{"value": "m{number}", "timestamp": {when}}}'.encode() for number, when in enumerate(TIMES_MS)]
-    batches = {"batch.num.messages": "4", "linger.ms": "100"}
-    send(broker.bootstrap, topic, b"\n".join(lines), input="jsonl", partition=0, librdkafka=batches)
+    send_at(broker.bootstrap, topic, TIMES_MS, in_batches_of=4)
     found = run(broker.bootstrap, lambda cluster: _offsets(cluster, topic))
     assert len(found) == 30
     assert found[-1] > 30, "addresses, not counts"
@@ -85,7 +81,7 @@ def test_where_the_lag_goes(broker: RunningBroker, registry: ZooKeeper, topic: s
 
 
 def test_offsets_past_either_end(broker: RunningBroker, registry: ZooKeeper, topic: str, offsets: list[int]) -> None:
-    run(broker.bootstrap, lambda cluster: _delete_before(cluster, topic, offsets[10]))
+    delete_before(broker.bootstrap, topic, offsets[10])
     for group, offset in (("below", offsets[2]), ("behind", offsets[-1] + 5000)):
         commit(registry, f"{topic}-{group}", {TopicPartition(topic, 0): offset})
     (below,) = lag(broker, registry, f"{topic}-below")
@@ -95,12 +91,6 @@ def test_offsets_past_either_end(broker: RunningBroker, registry: ZooKeeper, top
     assert (behind.lag, behind.lag_bytes, behind.lag_ms) == (0, 0, 0)
     assert behind.is_outside
     assert any(one.startswith("2 offsets") for one in group_lag.remarks([below, behind]))
-
-
-async def _delete_before(cluster: Cluster, topic: str, offset: int) -> None:
-    partitions = [{"partition_index": 0, "offset": offset}]
-    topics = [{"name": topic, "partitions": partitions}]
-    await cluster.to_any(ApiKey.DELETE_RECORDS, 2, 0, topics=topics, timeout=10_000)
 
 
 def test_who_reads_what_and_what_nobody_has_committed(
@@ -150,11 +140,7 @@ def test_a_topic_that_is_gone_and_one_that_never_was(broker: RunningBroker, regi
 def test_a_deleted_topic_has_no_lag(broker: RunningBroker, registry: ZooKeeper, topic: str) -> None:
     make_topic(broker.bootstrap, topic)
     commit(registry, f"{topic}-g", {TopicPartition(topic, 0): 0})
-
-    async def delete(cluster: Cluster) -> None:
-        await delete_topics(cluster, await preview_deletion(cluster, [topic]))
-
-    run(broker.bootstrap, delete)
+    delete_topic(broker.bootstrap, topic)
     assert lag(broker, registry, f"{topic}-g") == []
 
 

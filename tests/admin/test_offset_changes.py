@@ -8,7 +8,6 @@ import pytest
 
 from klog.coordination import committed, consumers, group_states, groups, offset_changes, ownership_fence, paths
 from klog.coordination.committed import CommittedOffset, OffsetWriter
-from klog.coordination.connect_string import ConnectString
 from klog.coordination.group_states import COORDINATOR, FREE
 from klog.coordination.zookeeper import MULTI_BYTES_MAX, ZooKeeper, size_bytes
 from klog.errors import BadVersion, NonEmptyGroup, Refused
@@ -202,12 +201,9 @@ MANY = {TopicPartition(f"topic-{number % 7}", number): 5 for number in range(400
 
 
 @pytest.fixture
-def lossy(zk: ZooKeeper, proxy: ZooKeeperProxy, zk_chroot: str) -> Iterator[ZooKeeper]:
+def lossy(zk: ZooKeeper, through: Callable[..., ZooKeeper]) -> ZooKeeper:
     """A session through the proxy."""
-    with ZooKeeper(proxy.address + ConnectString.parse(zk_chroot).chroot) as session:
-        session.start()
-        yield session
-        proxy.cut()
+    return through()
 
 
 def rewound(zookeeper: ZooKeeper, wanted: dict[TopicPartition, int], **options: bool) -> list[groups.Member]:

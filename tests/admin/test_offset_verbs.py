@@ -17,7 +17,7 @@ from klog.names import TopicPartition
 from klog.render.values import moment
 from klog.tools.where import where
 from tests.broker_fixture import RunningBroker
-from tests.tools.verbs import make_topic, read, run, send
+from tests.tools.verbs import make_topic, read, run, send, send_at
 
 TIMES_MS = [1_700_000_000_000 + 1000 * i for i in range(10)]
 
@@ -26,15 +26,7 @@ TIMES_MS = [1_700_000_000_000 + 1000 * i for i in range(10)]
 def sent(broker: RunningBroker, topic: str) -> Iterator[list[int]]:
     """Ten messages, a second apart, in batches of three; their offsets, which are addresses with gaps."""
     make_topic(broker.bootstrap, topic, 2, retention_ms="-1")
-    lines = [f'{{"value": "m{i}", "timestamp": {when}}}'.encode() for i, when in enumerate(TIMES_MS)]
-    receipt = send(
-        broker.bootstrap,
-        topic,
-        b"\n".join(lines),
-        input="jsonl",
-        partition=0,
-        librdkafka={"batch.num.messages": "3", "linger.ms": "100"},
-    )
+    receipt = send_at(broker.bootstrap, topic, TIMES_MS, in_batches_of=3)
     assert receipt.messages == 10
     offsets = []
     for when in TIMES_MS:

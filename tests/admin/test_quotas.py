@@ -26,11 +26,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("quotas")]
 
 @pytest.fixture(scope="module")
 def broker(zookeeper: ZooKeeperServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
-    one = RunningBroker(tmp_path_factory.mktemp("quotas"), f"{zookeeper.address}/{unique('quotas')}")
-    try:
-        yield one.start()
-    finally:
-        one.end()
+    chroot = f"{zookeeper.address}/{unique('quotas')}"
+    with RunningBroker(tmp_path_factory.mktemp("quotas"), chroot).running() as broker:
+        yield broker
 
 
 def run(broker: RunningBroker, *words: str) -> Ran:

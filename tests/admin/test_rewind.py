@@ -18,7 +18,7 @@ from klog.errors import GroupIdNotFound, Refused, UnknownTopicOrPartition, Usage
 from klog.names import TopicPartition
 from tests.admin.group_registry import commit
 from tests.broker_fixture import RunningBroker
-from tests.tools.verbs import make_topic, run, send
+from tests.tools.verbs import make_topic, run, send_at
 
 TIMES_MS = [1_700_000_000_000 + 1000 * number for number in range(20)]
 
@@ -27,9 +27,7 @@ TIMES_MS = [1_700_000_000_000 + 1000 * number for number in range(20)]
 def filled(broker: RunningBroker, topic: str) -> str:
     """A topic of two partitions; 20 messages in the first, a second apart, in batches of five."""
     make_topic(broker.bootstrap, topic, 2, retention_ms="-1")
-    lines = [f'{{"value": "m{number}", "timestamp": {when}}}'.encode() for number, when in enumerate(TIMES_MS)]
-    batches = {"batch.num.messages": "5", "linger.ms": "100"}
-    send(broker.bootstrap, topic, b"\n".join(lines), input="jsonl", partition=0, librdkafka=batches)
+    send_at(broker.bootstrap, topic, TIMES_MS, in_batches_of=5)
     return topic
 
 

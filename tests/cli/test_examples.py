@@ -18,9 +18,8 @@ import pytest
 from klog.cli.command import KlogCommand
 from klog.cli.examples import TEXT, examples_of
 from klog.coordination.embedded import ZooKeeperServer
-from klog.coordination.zookeeper import ZooKeeper
 from klog.names import TopicPartition
-from tests.admin.group_registry import commit
+from tests.admin.group_registry import commit, registry_of
 from tests.broker_fixture import RunningBroker
 from tests.cli.example_lines import COMMANDS, ELSEWHERE, LINES, SERVING, words_of
 from tests.cli.process import ROOT
@@ -65,8 +64,7 @@ class Place:
         make_topic(broker.bootstrap, clicks, 2)
         make_topic(broker.bootstrap, orders, 2)
         send(broker.bootstrap, clicks, b"".join(b"%d\n" % number for number in range(20)), partition=0)
-        with ZooKeeper(broker.zookeeper) as session:
-            session.start()
+        with registry_of(broker.zookeeper) as session:
             commit(session, billing, {TopicPartition(clicks, 0): 5})
         partition = {"topic": clicks, "partition": 0, "replicas": [broker.broker_id]}
         lines = ["a:1", "b:2"]
@@ -97,11 +95,9 @@ class Place:
 def guarded(zookeeper: ZooKeeperServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
     """A broker that checks permissions, and permits everything to the one who runs the examples."""
     settings = {"authorizer.class.name": "klog", "super.users": "User:ANONYMOUS"}
-    running = RunningBroker(tmp_path_factory.mktemp("guarded"), f"{zookeeper.address}/{uuid4().hex}", **settings)
-    try:
-        yield running.start()
-    finally:
-        running.end()
+    chroot = f"{zookeeper.address}/{uuid4().hex}"
+    with RunningBroker(tmp_path_factory.mktemp("guarded"), chroot, **settings).running() as broker:
+        yield broker
 
 
 def prepare(place: Place, broker: RunningBroker, line: str) -> list[str]:

@@ -47,8 +47,7 @@ def hostile(zookeeper: ZooKeeperServer, tmp_path_factory: pytest.TempPathFactory
         "sasl.enabled.mechanisms": "SCRAM-SHA-256",
     }
     add_user(broker, NAME, PASSWORD)
-    try:
-        broker.start()
+    with broker.running():
         ports = ports_of(broker)
         broker.bootstrap = f"localhost:{ports['PLAINTEXT']}"
         security = ClientSecurity("SASL_PLAINTEXT", "SCRAM-SHA-256", NAME, PASSWORD)
@@ -67,8 +66,6 @@ def hostile(zookeeper: ZooKeeperServer, tmp_path_factory: pytest.TempPathFactory
         # Denials are told by events, which the broker sends some time after it has answered.
         until(lambda: '"denied"' in klog("events", "-o", "json", "-B", broker.bootstrap).stdout, "the denials")
         yield broker
-    finally:
-        broker.end()
 
 
 def of(rows: Any, key: str) -> list[str]:

@@ -85,10 +85,8 @@ def broker(zookeeper: ZooKeeperServer, folder: Path) -> Iterator[RunningBroker]:
     with session_of(one.zookeeper, create_chroot=True) as session:
         for name in ("broker", "admin"):
             add_user(session, name, PLANTED[name])
-    try:
-        yield one.start()
-    finally:
-        one.end()
+    with one.running():
+        yield one
 
 
 def add_user(session: ZooKeeper, name: str, password: str) -> None:

@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 
 from klog.cli.root import walk
-from klog.coordination.zookeeper import ZooKeeper
 from klog.names import TopicPartition
-from tests.admin.group_registry import commit
+from tests.admin.group_registry import commit, registry_of
 from tests.broker_fixture import RunningBroker
 from tests.cli.runner import events_are_told, klog, until
 from tests.rows import each
@@ -43,8 +42,7 @@ def names(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> di
     topic = "rows"
     make_topic(broker.bootstrap, topic, 1)
     send(broker.bootstrap, topic, b"".join(b"%d\n" % number for number in range(10)))
-    with ZooKeeper(broker.zookeeper) as session:
-        session.start()
+    with registry_of(broker.zookeeper) as session:
         for group in ("rows-group", "rows-group-old"):
             commit(session, group, {TopicPartition(topic, 0): 0})
     plan = tmp_path_factory.mktemp("rows") / "plan.json"

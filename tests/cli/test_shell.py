@@ -29,7 +29,7 @@ from klog.names import TopicPartition
 from klog.tools.why.gathering import parsed
 from tests.admin.group_registry import commit, registry_of
 from tests.broker_fixture import RunningBroker
-from tests.cli.process import on_terminal, started
+from tests.cli.process import started
 from tests.cli.runner import act_rows, klog
 from tests.rows import each
 
@@ -271,23 +271,6 @@ def test_the_toolbar_names_the_cluster_and_a_failure(home: Path, dead_address: s
     assert "no cluster" in toolbar(Shell(GlobalFlags()))
 
 
-def test_at_a_terminal(broker: RunningBroker, topic: str, home: Path) -> None:
-    with on_terminal("shell", "-B", broker.bootstrap) as (process, terminal):
-        terminal.wait_to_show(f"{broker.bootstrap} 1/1 urp:0>")
-        terminal.wait_to_show(f"cluster {broker.bootstrap}")  # the toolbar
-        terminal.type(f"topic cre\t {topic}\r")  # Tab, too, may be typed ahead
-        terminal.wait_for("CREATED")
-        terminal.type(f"tail {topic}\r")
-        klog("produce", topic, "-B", broker.bootstrap, input="seen in the shell\n")
-        terminal.wait_for("seen in the shell")
-        terminal.type("\x03")  # ends tail, not the shell
-        terminal.type("topic nonsense\r")
-        terminal.wait_for("no command 'nonsense'")
-        terminal.type("exit\r")
-        assert process.wait(20) == 2
-    assert f"topic create {topic}" in (home / "shell_history").read_text()
-
-
 def test_a_script_on_a_pipe_runs_each_line_as_it_comes() -> None:
     with started("shell") as process:
         assert process.stdin is not None and process.stdout is not None
@@ -296,18 +279,3 @@ def test_a_script_on_a_pipe_runs_each_line_as_it_comes() -> None:
         assert b"klog" in process.stdout.readline()
         process.stdin.close()
         assert process.wait(20) == 0
-
-
-def test_output_goes_through_what_follows_the_pipe() -> None:
-    def run(*lines: str) -> tuple[int, str]:
-        with started("shell", "-k", *(word for line in lines for word in ("-e", line))) as process:
-            out, _ = process.communicate(timeout=60)
-            return process.returncode, out.decode()
-
-    filtered = "completion bash | tr a-z A-Z | head -n 1"
-    code, out = run(filtered, "completion bash")
-    assert code == 0 and out.startswith("_KLOG_COMPLETION() {\n_klog_completion() {\n")
-    assert run("completion bash | false") == (1, "")
-    assert run("completion bash | sleep 0.2; true", "completion bash | cat") == run("completion bash")
-    assert run("topic nonsense | cat") == (2, "")
-    assert run("| cat") == (2, "")

@@ -161,6 +161,16 @@ def test_sh_takes_what_it_is_given_and_files_take_output(tmp_path: Path) -> None
     assert run_process(f"echo x > {tmp_path}/no/such/folder") == (1, "")
 
 
+def test_output_goes_through_what_follows_the_pipe() -> None:
+    filtered = "completion bash | tr a-z A-Z | head -n 1"
+    code, out = run_process(filtered, "completion bash")
+    assert code == 0 and out.startswith("_KLOG_COMPLETION() {\n_klog_completion() {\n")
+    assert run_process("completion bash | false") == (1, "")
+    assert run_process("completion bash | sleep 0.2; true", "completion bash | cat") == run_process("completion bash")
+    assert run_process("topic nonsense | cat") == (2, "")
+    assert run_process("| cat") == (2, "")
+
+
 @each(
     "line",
     ["echo 'x", "echo x >", "| cat", "echo x |", "\\nonsense", "\\watch", "echo x \\watch 0s", "echo x \\watch 2s 3s"],

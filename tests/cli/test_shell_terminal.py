@@ -65,6 +65,11 @@ def test_completion_suggestion_and_usage(broker: RunningBroker, topic: str, home
         )
         terminal.type("\x05\r")  # Ctrl-E takes it
         terminal.wait_until(lambda screen: screen.text.count('{"_command": "topic.') == 2, "the same output")
+        terminal.type(f"tail {topic} -o start\r")
+        assert klog("produce", topic, "-B", broker.bootstrap, input="seen in the shell\n").code == 0
+        terminal.wait_to_show("seen in the shell")
+        terminal.type("\x03")  # ends tail, not the shell
+        terminal.wait_to_show("exit 130")
         terminal.type(f"tail {topic} -p ")
         terminal.wait_until(lambda screen: re.search("0 +partitions?\n.*1 +partition", screen.text) is not None, "two")
         terminal.type("\x15exit\r")

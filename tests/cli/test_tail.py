@@ -134,21 +134,6 @@ def decoded(row: dict[str, str | None], name: str, encoding: str | None = None) 
     return base64.b64decode(text) if how == "base64" else text.encode()
 
 
-def contents(lines: bytes) -> list[dict[str, object]]:
-    """Without topic and offset, which depends on the batches that messages went in."""
-    return [{**json.loads(line), "topic": None, "offset": None} for line in lines.split(b"\n")[:-1]]
-
-
-def test_jsonl_goes_in_again_without_loss(at: list[str], any_bytes: str) -> None:
-    copy = f"{any_bytes}-copy"
-    assert klog("topic", "create", copy, "-p", "1", "-X", "retention.ms=-1", *at).code == 0
-    lines = shown(any_bytes, "-o", "start", "-e", "--output", "jsonl", *at)
-    sent = klog("produce", copy, "-i", "jsonl", *at, input=lines)
-    assert sent.code == 0, sent.stderr
-    again = shown(copy, "-o", "start", "-e", "--output", "jsonl", *at)
-    assert contents(again) == contents(lines)
-
-
 def test_searching_in_values_and_keys(at: list[str], any_bytes: str) -> None:
     def times(*words: str) -> str:
         ran = klog("tail", any_bytes, "-o", "start", "-f", "%T ", *words, *at)

@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from klog.cli.root import walk
-from klog.coordination.zookeeper import ZooKeeper
 from klog.names import TopicPartition
-from tests.admin.group_registry import commit
+from tests.admin.group_registry import commit, registry_of
 from tests.broker_fixture import RunningBroker
 from tests.cli.runner import events_are_told, klog, until
 from tests.rows import each
@@ -70,8 +69,7 @@ def cluster(broker: RunningBroker) -> dict[str, str]:
     make_topic(broker.bootstrap, "usage-orders", 2)
     make_topic(broker.bootstrap, "usage-payments", 1)
     send(broker.bootstrap, "usage-orders", b"1\n2\n3\n")
-    with ZooKeeper(broker.zookeeper) as session:
-        session.start()
+    with registry_of(broker.zookeeper) as session:
         commit(session, "usage-app", {TopicPartition("usage-orders", 0): 0})
     until(lambda: events_are_told("-B", broker.bootstrap), "the topic of events")
     return {"bootstrap": broker.bootstrap, "zookeeper": broker.zookeeper}

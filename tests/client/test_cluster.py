@@ -4,9 +4,8 @@ import asyncio
 import errno
 import os
 import signal
-import socket
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 
 import pytest
 
@@ -34,21 +33,6 @@ from tests.rows import each
 from tests.tools.verbs import make_topic, run, send
 
 
-@pytest.fixture
-def silent_port() -> Iterator[int]:
-    """A port that takes connections and never says anything."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        yield server.getsockname()[1]
-
-
-@pytest.fixture
-def closed_port() -> int:
-    """A port that nobody listens on."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-    return port
-
-
 @each(
     ("text", "servers"),
     [
@@ -70,27 +54,27 @@ def test_no_lists_of_servers(text: str) -> None:
 
 
 def test_every_server_is_tried_and_the_first_to_answer_is_used(
-    broker: RunningBroker, closed_port: int, silent_port: int
+    broker: RunningBroker, dead_address: str, silent_address: str
 ) -> None:
-    assert run(f"127.0.0.1:{closed_port},127.0.0.1:{silent_port},{broker.bootstrap}", brokers.list_brokers)
+    assert run(f"{dead_address},{silent_address},{broker.bootstrap}", brokers.list_brokers)
 
 
 @pytest.mark.timed
-def test_a_server_that_does_not_answer_delays_the_others_little(broker: RunningBroker, silent_port: int) -> None:
+def test_a_server_that_does_not_answer_delays_the_others_little(broker: RunningBroker, silent_address: str) -> None:
     began = time.monotonic()
-    assert run(f"127.0.0.1:{silent_port},{broker.bootstrap}", brokers.list_brokers)
+    assert run(f"{silent_address},{broker.bootstrap}", brokers.list_brokers)
     assert time.monotonic() - began < 2.9
 
 
 def test_where_nobody_answers_everyone_tried_is_named(
-    closed_port: int, silent_port: int, monkeypatch: pytest.MonkeyPatch
+    dead_address: str, silent_address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("klog.client.cluster.CONNECT_TIMEOUT_S", 0.3)
     with pytest.raises(CannotConnect) as caught:
-        asyncio.run(Cluster.connect(f"127.0.0.1:{closed_port},127.0.0.1:{silent_port}", source="the profile p"))
+        asyncio.run(Cluster.connect(f"{dead_address},{silent_address}", source="the profile p"))
     message = caught.value.message
-    assert f"127.0.0.1:{closed_port}: {os.strerror(errno.ECONNREFUSED)}" in message
-    assert f"127.0.0.1:{silent_port}: " in message
+    assert f"{dead_address}: {os.strerror(errno.ECONNREFUSED)}" in message
+    assert f"{silent_address}: " in message
     assert "klog status" in (caught.value.hint or "")
 
 

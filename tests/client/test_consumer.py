@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -11,8 +10,7 @@ from typing import Any
 import pytest
 
 import klog
-from klog.admin.topics import alter_topic, delete_topics, preview_deletion
-from klog.client.cluster import Cluster
+from klog.admin.topics import alter_topic
 from klog.client.consumer import Consumer
 from klog.client.streams import MessageStream
 from klog.coordination import committed, consumers, group_states, paths
@@ -34,7 +32,7 @@ from tests.broker_fixture import RunningBroker
 from tests.cli.runner import klog as klog_command
 from tests.client.stream_readers import Reading, drain, wait_until
 from tests.rows import each
-from tests.tools.verbs import make_topic, run, send
+from tests.tools.verbs import delete_topic, make_topic, run, send
 
 
 @pytest.fixture
@@ -49,13 +47,6 @@ def make_consumer(broker: RunningBroker, topic: str) -> Iterator[Callable[..., C
     yield make
     for one in made:
         one.shutdown()
-
-
-@pytest.fixture
-def registry(broker: RunningBroker) -> Iterator[ZooKeeper]:
-    with ZooKeeper(broker.zookeeper) as session:
-        session.start()
-        yield session
 
 
 def values(stream: MessageStream, count: int) -> list[bytes]:
@@ -217,10 +208,6 @@ def test_a_topic_that_is_made_anew_is_another_topic(
     broker: RunningBroker, topic: str, make_consumer: Callable[..., Consumer], registry: ZooKeeper
 ) -> None:
     """Its offsets begin anew, what was claimed of the old one is nothing, and all in it is news."""
-
-    async def delete(cluster: Cluster) -> None:
-        await delete_topics(cluster, await preview_deletion(cluster, [topic]))
-
     make_topic(broker.bootstrap, topic)
     consumer = make_consumer(auto_offset_reset="largest", auto_commit_enable=False)
     reading = Reading(consumer.create_message_streams(topic))
@@ -229,7 +216,7 @@ def test_a_topic_that_is_made_anew_is_another_topic(
     reading.wait_for(10)
     assert consumer._rebalancer is not None
     with consumer._rebalancer._wakeup:  # it hears of nothing, and then sees the new topic alone
-        run(broker.bootstrap, delete)
+        delete_topic(broker.bootstrap, topic)
         make_topic(broker.bootstrap, topic)
         send(broker.bootstrap, topic, numbered(20, 10))
     wait_until(lambda: set(reading.values) == set(numbered(30).splitlines()), "all of the new one is read")
@@ -542,14 +529,3 @@ def test_two_threads_may_read_while_a_third_commits(
     stop.set()
     committer.join()
     assert sorted(map(int, found)) == list(range(10_000))
-
-
-def test_importing_klog_loads_no_library() -> None:
-    code = (
-        "import sys, klog; klog.errors; klog.Message(b'x');"
-        "print([name for name in ('kazoo', 'confluent_kafka', 'pyspark', 'typer', 'kio') if name in sys.modules])"
-    )
-    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert shown.strip() == "[]"
-    assert klog.Consumer is Consumer
-    assert "Consumer" in dir(klog)

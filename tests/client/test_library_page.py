@@ -8,30 +8,48 @@ from pathlib import Path
 import pytest
 
 from klog.client.consumer_settings import SETTINGS
+from klog.client.producer_settings import ALIASES, NO_USE
 from klog.config.setting import text_of
 from tests.broker_fixture import RunningBroker
+from tests.rows import each
 from tests.tools.verbs import make_topic, send
 
 PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "library.md"
-CONSUMER = re.search(r"^## Consumer$(.*?)(?=^## |\Z)", PAGE.read_text(), re.M | re.S)
-EXAMPLES = re.findall(r"^```python\n(.*?)^```", CONSUMER[1] if CONSUMER else "", re.M | re.S)
+
+
+def section(name: str) -> str:
+    found = re.search(rf"^## {name}$(.*?)(?=^## |\Z)", PAGE.read_text(), re.M | re.S)
+    return found[1] if found else ""
+
+
+EXAMPLES = {name: re.findall(r"^```python\n(.*?)^```", section(name), re.M | re.S) for name in ("Producer", "Consumer")}
 
 
 def test_there_are_examples() -> None:
-    assert len(EXAMPLES) >= 5
+    assert all(len(found) >= 5 for found in EXAMPLES.values())
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=range(len(EXAMPLES)))
-def test_an_example_of_the_consumer_runs(example: str, broker: RunningBroker, topic: str) -> None:
+@pytest.mark.parametrize(
+    "example", [pytest.param(one, id=f"{name}-{at}") for name in EXAMPLES for at, one in enumerate(EXAMPLES[name])]
+)
+def test_an_example_runs(example: str, broker: RunningBroker, topic: str) -> None:
     make_topic(broker.bootstrap, topic, 2)
     for partition in range(2):
         send(broker.bootstrap, topic, b"a page\n" * 5, partition=partition)
-    code = example.replace("127.0.0.1:2181", broker.zookeeper).replace('"pages', f'"{topic}')
+    code = example.replace("127.0.0.1:9092", broker.bootstrap).replace("127.0.0.1:2181", broker.zookeeper)
+    code = code.replace('"pages', f'"{topic}')
     code = re.sub(rf'(group=|"{re.escape(broker.zookeeper)}", )"', rf'\1"{topic}-', code)
     exec(compile(code, str(PAGE), "exec"), {"__name__": "example"})
 
 
-def test_the_table_of_settings_is_the_one_in_the_code() -> None:
+@each("name", [*ALIASES, *NO_USE])
+def test_the_page_knows_the_setting_of_a_producer(name: str) -> None:
+    if name in ("on_delivery", "dr_cb", "key.serializer", "value.serializer"):
+        return  # what other clients call it
+    assert f"`{name}`" in section("Producer")
+
+
+def test_the_table_of_a_consumers_settings_is_the_one_in_the_code() -> None:
     rows = [
         f"| `{one.name}` | {text_of(one.default) or '-'} | {one.doc}{_older(one.aliases)} | {one.effect} |"
         for one in SETTINGS

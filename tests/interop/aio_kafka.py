@@ -61,15 +61,7 @@ class AioKafka:
                 await consumer.position(partition)
                 if when_there is not None:
                     await asyncio.to_thread(when_there)
-                records: list[tuple[int, bytes]] = []
-
-                async def read() -> None:
-                    while len(records) < count:
-                        got = await consumer.getmany(timeout_ms=500, max_records=count - len(records))
-                        for some in got.values():
-                            records.extend((one.offset, one.value) for one in some)
-
-                await asyncio.wait_for(read(), PATIENCE_S)
+                records = await _read(consumer, count)
                 position = await consumer.position(partition)
                 return Consumed(records, position, (await consumer.end_offsets([partition]))[partition])
             finally:
@@ -88,15 +80,7 @@ class AioKafka:
             )
             await consumer.start()
             try:
-                records: list[tuple[int, bytes]] = []
-
-                async def read() -> None:
-                    while len(records) < count:
-                        got = await consumer.getmany(timeout_ms=500, max_records=count - len(records))
-                        for some in got.values():
-                            records.extend((one.offset, one.value) for one in some)
-
-                await asyncio.wait_for(read(), PATIENCE_S)
+                records = await _read(consumer, count)
                 await consumer.commit()
                 return records
             finally:
@@ -137,6 +121,16 @@ class AioKafka:
                 await admin.close()
 
         return asyncio.run(run())
+
+
+async def _read(consumer: AIOKafkaConsumer, count: int) -> list[tuple[int, bytes]]:
+    records: list[tuple[int, bytes]] = []
+    async with asyncio.timeout(PATIENCE_S):
+        while len(records) < count:
+            got = await consumer.getmany(timeout_ms=500, max_records=count - len(records))
+            for some in got.values():
+                records += [(one.offset, one.value) for one in some]
+    return records
 
 
 def _check(results: list[tuple[object, ...]]) -> None:

@@ -56,12 +56,11 @@ class ConfluentKafka:
         )
         partition = TopicPartition(topic, 0)
         try:
-            _, end = consumer.get_watermark_offsets(partition, timeout=PATIENCE_S)
+            low, end = consumer.get_watermark_offsets(partition, timeout=PATIENCE_S)
             if where.kind is From.TIME:
                 (found,) = consumer.offsets_for_times([TopicPartition(topic, 0, where.at)], timeout=PATIENCE_S)
                 offset = found.offset
             else:
-                low, _ = consumer.get_watermark_offsets(partition, timeout=PATIENCE_S)
                 offset = {From.START: low, From.END: end, From.OFFSET: where.at}[where.kind]
             consumer.assign([TopicPartition(topic, 0, offset)])
             if when_there is not None:

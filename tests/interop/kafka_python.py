@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import closing
 
 import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition  # type: ignore[import-untyped]
@@ -56,12 +57,7 @@ class KafkaPython:
             consumer.position(partition)
             if when_there is not None:
                 when_there()
-            records: list[tuple[int, bytes]] = []
-            deadline = time.monotonic() + PATIENCE_S
-            while len(records) < count:
-                assert time.monotonic() < deadline, f"{len(records)} of {count} records"
-                for some in consumer.poll(500, max_records=count - len(records)).values():
-                    records += [(one.offset, one.value) for one in some]
+            records = _read(consumer, count)
             return Consumed(records, consumer.position(partition), consumer.end_offsets([partition])[partition])
         finally:
             consumer.close()
@@ -75,12 +71,7 @@ class KafkaPython:
             auto_offset_reset="earliest",
         )
         try:
-            records: list[tuple[int, bytes]] = []
-            deadline = time.monotonic() + PATIENCE_S
-            while len(records) < count:
-                assert time.monotonic() < deadline, f"{len(records)} of {count} records"
-                for some in consumer.poll(500, max_records=count - len(records)).values():
-                    records += [(one.offset, one.value) for one in some]
+            records = _read(consumer, count)
             consumer.commit()
             return records
         finally:
@@ -98,15 +89,19 @@ class KafkaPython:
         return repr(refused.value)
 
     def create_topic(self, bootstrap: str, topic: str, partitions: int, settings: dict[str, str]) -> None:
-        admin = KafkaAdminClient(bootstrap_servers=bootstrap)
-        try:
+        with closing(KafkaAdminClient(bootstrap_servers=bootstrap)) as admin:
             admin.create_topics([NewTopic(topic, partitions, 1, topic_configs=settings)])
-        finally:
-            admin.close()
 
     def delete_topic(self, bootstrap: str, topic: str) -> None:
-        admin = KafkaAdminClient(bootstrap_servers=bootstrap)
-        try:
+        with closing(KafkaAdminClient(bootstrap_servers=bootstrap)) as admin:
             admin.delete_topics([topic])
-        finally:
-            admin.close()
+
+
+def _read(consumer: KafkaConsumer, count: int) -> list[tuple[int, bytes]]:
+    records: list[tuple[int, bytes]] = []
+    deadline = time.monotonic() + PATIENCE_S
+    while len(records) < count:
+        assert time.monotonic() < deadline, f"{len(records)} of {count} records"
+        for some in consumer.poll(500, max_records=count - len(records)).values():
+            records += [(one.offset, one.value) for one in some]
+    return records

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -95,44 +97,9 @@ def test_kafka_pythons_admin(broker: RunningBroker, topic: str) -> None:
         admin.close()
 
 
-def test_a_position_below_the_start_is_reset(broker: RunningBroker, topic: str) -> None:
-    """What retention does to a slow consumer: librdkafka asks again where the log starts."""
-    create(broker.bootstrap, topic)
-    first, _ = produce(broker.bootstrap, topic, [values(10), values(10)])
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    result(admin.delete_records([TopicPartition(topic, 0, first + 7)]))
-    consumer = Consumer(
-        {
-            "bootstrap.servers": broker.bootstrap,
-            "group.id": "unused",
-            "enable.auto.commit": False,
-            "auto.offset.reset": "earliest",
-        }
-    )
-    try:
-        consumer.assign([TopicPartition(topic, 0, first + 2)])
-        read: list[int] = []
-        deadline = time.monotonic() + PATIENCE_S
-        while len(read) < 13:
-            assert time.monotonic() < deadline, read
-            message = consumer.poll(1.0)
-            if message is None:
-                continue
-            problem = message.error()
-            assert problem is None or problem.code() == KafkaError._PARTITION_EOF, problem
-            if problem is None:
-                read.append(message.offset())
-        assert read[:4] == [first + 7, first + 8, first + 9, read[3]]
-        assert read[-1] == offsets(broker.bootstrap, topic)[1] - 1
-    finally:
-        consumer.close()
-
-
-def test_a_consumer_follows_a_topic_that_is_made_again(broker: RunningBroker, topic: str) -> None:
-    """Deleted and made again under its name: the old position is beyond the new end, and the client finds the start."""
-    create(broker.bootstrap, topic)
-    produce(broker.bootstrap, topic, [values(100)])
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+@contextmanager
+def reading(broker: RunningBroker, topic: str, offset: int) -> Iterator[Consumer]:
+    """A consumer of partition 0 that soon hears of changes."""
     consumer = Consumer(
         {
             "bootstrap.servers": broker.bootstrap,
@@ -143,24 +110,49 @@ def test_a_consumer_follows_a_topic_that_is_made_again(broker: RunningBroker, to
         }
     )
     try:
-        consumer.assign([TopicPartition(topic, 0, 0)])
-        values_read: list[bytes] = []
-        deadline = time.monotonic() + PATIENCE_S
-        while len(values_read) < 100:
-            assert time.monotonic() < deadline
-            message = consumer.poll(1.0)
-            if message is not None and message.error() is None:
-                values_read.append(message.value())
+        consumer.assign([TopicPartition(topic, 0, offset)])
+        yield consumer
+    finally:
+        consumer.close()
+
+
+def messages(consumer: Consumer, count: int, *, may_fail: bool = False) -> list[Message]:
+    """The next ones. ``may_fail``: errors beside them do not matter."""
+    found: list[Message] = []
+    deadline = time.monotonic() + PATIENCE_S
+    while len(found) < count:
+        assert time.monotonic() < deadline, f"{len(found)} of {count} messages"
+        message = consumer.poll(1.0)
+        if message is None:
+            continue
+        problem = message.error()
+        assert problem is None or may_fail or problem.code() == KafkaError._PARTITION_EOF, problem
+        if problem is None:
+            found.append(message)
+    return found
+
+
+def test_a_position_below_the_start_is_reset(broker: RunningBroker, topic: str) -> None:
+    """What retention does to a slow consumer: librdkafka asks again where the log starts."""
+    create(broker.bootstrap, topic)
+    first, _ = produce(broker.bootstrap, topic, [values(10), values(10)])
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    result(admin.delete_records([TopicPartition(topic, 0, first + 7)]))
+    with reading(broker, topic, first + 2) as consumer:
+        read = [message.offset() for message in messages(consumer, 13)]
+    assert read[:3] == [first + 7, first + 8, first + 9]
+    assert read[-1] == offsets(broker.bootstrap, topic)[1] - 1
+
+
+def test_a_consumer_follows_a_topic_that_is_made_again(broker: RunningBroker, topic: str) -> None:
+    """Deleted and made again under its name: the old position is beyond the new end, and the client finds the start."""
+    create(broker.bootstrap, topic)
+    produce(broker.bootstrap, topic, [values(100)])
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    with reading(broker, topic, 0) as consumer:
+        messages(consumer, 100, may_fail=True)
         result(admin.delete_topics([topic]))
         create(broker.bootstrap, topic)
         produce(broker.bootstrap, topic, [values(3, 7)])
-        deadline = time.monotonic() + PATIENCE_S
-        again: list[bytes] = []
-        while len(again) < 3:
-            assert time.monotonic() < deadline, again
-            message = consumer.poll(1.0)
-            if message is not None and message.error() is None:
-                again.append(message.value())
-        assert again == [record.value for record in values(3, 7)]
-    finally:
-        consumer.close()
+        again = [message.value() for message in messages(consumer, 3, may_fail=True)]
+    assert again == [record.value for record in values(3, 7)]

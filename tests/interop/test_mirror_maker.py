@@ -7,13 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from bench.maven import JavaTools
 from tests.broker_fixture import RunningBroker
 from tests.client.stream_readers import wait_until
 from tests.cluster.load import produce, read
+from tests.interop.confluent import ConfluentKafka
 from tests.interop.kit import PATIENCE_S, cleanup_policy
 from tests.tools.verbs import make_topic
 
@@ -32,27 +33,7 @@ HALF = MESSAGES // 2
 
 def consume_in_group(bootstrap: str, topic: str, group: str, count: int) -> list[bytes]:
     """The next ``count`` messages of the group, which are committed."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": bootstrap,
-            "group.id": group,
-            "auto.offset.reset": "earliest",
-            "enable.auto.commit": False,
-        }
-    )
-    consumer.subscribe([topic])
-    values: list[bytes] = []
-    try:
-        while len(values) < count:
-            message = consumer.poll(PATIENCE_S)
-            assert message is not None and message.error() is None, (len(values), message and message.error())
-            value = message.value()
-            assert value is not None
-            values.append(value)
-            consumer.commit(message, asynchronous=False)
-    finally:
-        consumer.close()
-    return values
+    return [value for _, value in ConfluentKafka().consume_in_group(bootstrap, topic, group, count)]
 
 
 def test_messages_and_offsets_of_groups_arrive(

@@ -27,15 +27,12 @@ PATIENCE_S = 30.0
 @pytest.fixture(scope="module")
 def broker(zookeeper: ZooKeeperServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
     settings = {"quota.window.num": "1"}  # with more, Kafka's way to measure lets bursts pass, now and then
-    one = RunningBroker(tmp_path_factory.mktemp("quotas"), f"{zookeeper.address}/{unique('quotas')}", **settings)
-    try:
-        one.start()
+    chroot = f"{zookeeper.address}/{unique('quotas')}"
+    with RunningBroker(tmp_path_factory.mktemp("quotas"), chroot, **settings).running() as one:
         for quota, client in (("producer_byte_rate", "held-producer"), ("consumer_byte_rate", "held-consumer")):
             done = klog("quota", "set", f"{quota}={RATE}", "--client", client, "-B", one.bootstrap)
             assert done.code == 0, done.stderr
         yield one
-    finally:
-        one.end()
 
 
 def rate_of(times: list[tuple[float, int]]) -> float:

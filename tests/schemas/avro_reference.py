@@ -30,6 +30,16 @@ WEIGHTLESS_MAX = 1000
 _read_py: Any = _fastavro
 
 
+def batch_of(values: list[bytes | None], column: str = "value") -> pa.RecordBatch:
+    """Messages with keys and values, of which one column is given."""
+    columns = {
+        "key": pa.array([b"k"] * len(values), pa.binary()),
+        "value": pa.array([b"v"] * len(values), pa.binary()),
+        "offset": pa.array(range(len(values)), pa.int64()),
+    }
+    return pa.RecordBatch.from_pydict(columns | {column: pa.array(values, pa.binary())})
+
+
 class Strict(BinaryDecoder):
     """Raises for what fastavro lets pass."""
 

@@ -1,4 +1,4 @@
-"""Random Avro schemas, and schemas that have grown out of them."""
+"""Avro schemas by hand, random ones, and such as have grown out of them."""
 
 from __future__ import annotations
 
@@ -12,6 +12,14 @@ from hypothesis import strategies as st
 PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
 FIELDS = ("a", "b", "c")
 SYMBOLS = ("X", "Y", "Z")
+
+
+def fields(**types: Any) -> dict[str, Any]:
+    return {"type": "record", "name": "r", "fields": [{"name": name, "type": one} for name, one in types.items()]}
+
+
+def logical(type_: str, logical_type: str, **more: Any) -> dict[str, Any]:
+    return {"type": type_, "logicalType": logical_type, **more}
 
 
 @st.composite

@@ -6,16 +6,15 @@ import copy
 import json
 import random
 import re
-import struct
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from fastavro._read_common import SchemaResolutionError
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from klog.protocol.schema_errors import InvalidSchema, SchemaNotFound
+from klog.record.avro_framing import frame
 from klog.schemas.decoding.arrow import arrow_type, parse_columns
 from klog.schemas.decoding.decoder import Decoder, Decoding
 from klog.schemas.decoding.plan import check_defaults, plan
@@ -31,19 +30,6 @@ REFUSED_EMPTY = re.compile("'type': '(array|map)'")
 """fastavro compares the types of items before it knows whether there are any."""
 
 
-def batch_of(values: list[bytes | None]) -> pa.RecordBatch:
-    columns = {
-        "key": pa.array([b"k"] * len(values), pa.binary()),
-        "value": pa.array(values, pa.binary()),
-        "offset": pa.array(range(len(values)), pa.int64()),
-    }
-    return pa.RecordBatch.from_pydict(columns)
-
-
-def frame(schema_id: int, datum: bytes) -> bytes:
-    return struct.pack(">bi", 0, schema_id) + datum
-
-
 def hold_against_reference(values: list[bytes | None], writers: dict[int, Any], reader: Any) -> tuple[int, int]:
     """How many rows were typed, and how many not."""
 
@@ -53,7 +39,7 @@ def hold_against_reference(values: list[bytes | None], writers: dict[int, Any], 
         return reference.text(writers[schema_id])
 
     decoder = Decoder(Decoding("value", reference.text(reader)), schema_of)
-    typed, undecodable = decoder.split(batch_of(values))
+    typed, undecodable = decoder.split(reference.batch_of(values))
     typed.validate(full=True)
     records = dict(zip(typed["offset"].to_pylist(), reference.raw(typed["record"]), strict=True))
     errors = {} if undecodable is None else {row["offset"]: row for row in undecodable.to_pylist()}

@@ -9,7 +9,6 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 from klog.errors import CannotConnect
@@ -18,7 +17,7 @@ from klog.record.avro_framing import frame
 from klog.schemas.decoding.decoder import NO_FRAMING, UUID_FRAMING, Decoder, Decoding
 from klog.schemas.decoding.front import CUT_SHORT, NO_TEXT, TOO_LONG
 from tests.rows import each
-from tests.schemas.avro_reference import number
+from tests.schemas.avro_reference import batch_of, number
 
 
 def record(*fields: tuple[Any, ...], name: str = "R", **more: Any) -> dict[str, Any]:
@@ -34,15 +33,6 @@ def string(text: str) -> bytes:
 def refused(*facts: str, place: str = "it") -> re.Pattern[str]:
     """Why a datum is refused: where, and these facts, in this order."""
     return re.compile(re.escape(place) + r":.*\b" + r"\b.*\b".join(map(re.escape, facts)) + ".*")
-
-
-def batch_of(values: list[bytes | None], column: str = "value") -> pa.RecordBatch:
-    columns = {
-        "key": pa.array([b"k"] * len(values), pa.binary()),
-        "value": pa.array([b"v"] * len(values), pa.binary()),
-        "offset": pa.array(range(len(values)), pa.int64()),
-    }
-    return pa.RecordBatch.from_pydict(columns | {column: pa.array(values, pa.binary())})
 
 
 def decoder_of(reader: Any, writers: dict[int, Any] | None = None, **more: Any) -> Decoder:

@@ -18,18 +18,11 @@ from klog.schemas.encoding import Encoder, parse_json
 from tests.chance import seed_of
 from tests.rows import each
 from tests.schemas import avro_reference as reference
+from tests.schemas.avro_schemas import fields, logical
 
 
 def encoded(schema: Any, text: str) -> bytes:
     return Encoder(7, json.dumps(schema)).framed(parse_json(text.encode()))
-
-
-def fields(**types: Any) -> dict[str, Any]:
-    return {"type": "record", "name": "r", "fields": [{"name": name, "type": one} for name, one in types.items()]}
-
-
-def logical(type_: str, logical_type: str, **more: Any) -> dict[str, Any]:
-    return {"type": type_, "logicalType": logical_type, **more}
 
 
 def shown(schema: Any, value: bytes) -> tuple[Any, str | None]:

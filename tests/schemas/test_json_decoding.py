@@ -19,6 +19,7 @@ from klog.schemas.decoding.decoder import Decoding
 from klog.schemas.decoding.row_decoder import NO_SCHEMA, RowDecoder
 from klog.schemas.inference import DEPTH_MAX, FIELDS_MAX, infer
 from tests.rows import each
+from tests.schemas.avro_schemas import fields, logical
 
 
 def decoder(schema: Any, **settings: Any) -> RowDecoder:
@@ -37,14 +38,6 @@ def read(schema: Any, *texts: str | bytes | None) -> tuple[list[Any], list[tuple
     kept = typed.to_pylist()
     assert sorted([row["offset"] for row in kept] + [offset for offset, _ in errors]) == list(range(len(values)))
     return [row["record"] for row in kept], errors
-
-
-def logical(type_: str, name: str, **more: int) -> dict[str, Any]:
-    return {"type": type_, "logicalType": name, **more}
-
-
-def fields(**types: Any) -> dict[str, Any]:
-    return {"type": "record", "name": "r", "fields": [{"name": name, "type": one} for name, one in types.items()]}
 
 
 DECIMAL = logical("bytes", "decimal", precision=5, scale=2)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Producer
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
 from confluent_kafka.schema_registry.error import SchemaRegistryError
@@ -19,6 +19,7 @@ from klog.record.avro_framing import unframed
 from tests.broker_fixture import RunningBroker
 from tests.server.asking import create
 from tests.server.test_metrics import free_port
+from tests.tools.verbs import held
 
 
 def user(*more: dict[str, Any]) -> str:
@@ -36,11 +37,8 @@ def serving(zookeeper: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     """A broker with a registry's port, shared by the tests of this file; and the registry's URL."""
     folder, port = tmp_path_factory.mktemp("registry"), free_port()
     chroot = f"{zookeeper.address}/registry-{secrets.token_hex(4)}"
-    running = RunningBroker(folder, chroot, schema__registry__port=str(port))
-    try:
-        yield running.start(), f"http://127.0.0.1:{port}"
-    finally:
-        running.end()
+    with RunningBroker(folder, chroot, schema__registry__port=str(port)).running() as broker:
+        yield broker, f"http://127.0.0.1:{port}"
 
 
 def produce(broker: RunningBroker, url: str, topic: str, schema: str, values: list[dict[str, Any]]) -> None:
@@ -51,29 +49,13 @@ def produce(broker: RunningBroker, url: str, topic: str, schema: str, values: li
     assert producer.flush(20) == 0
 
 
-def consume(broker: RunningBroker, topic: str, messages: int) -> list[bytes]:
-    consumer = Consumer(
-        {"bootstrap.servers": broker.bootstrap, "group.id": secrets.token_hex(4), "auto.offset.reset": "earliest"}
-    )
-    try:
-        consumer.subscribe([topic])
-        found = []
-        while len(found) < messages:
-            message = consumer.poll(20)
-            assert message is not None and message.error() is None
-            found.append(message.value())
-        return found
-    finally:
-        consumer.close()
-
-
 def test_messages_are_written_read_and_their_schema_evolves(serving: tuple[RunningBroker, str], topic: str) -> None:
     broker, url = serving
     create(broker.bootstrap, topic)
     ada, bob = {"name": "ada", "age": 36}, {"name": "bob", "age": 7, "mail": "b@x"}
     produce(broker, url, topic, V1, [ada])
     produce(broker, url, topic, V2, [bob])
-    payloads = consume(broker, topic, 2)
+    payloads = [one.value() for one in held(broker.bootstrap, topic)]
 
     client = SchemaRegistryClient({"url": url})
     context = SerializationContext(topic, MessageField.VALUE)

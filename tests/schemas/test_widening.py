@@ -20,16 +20,13 @@ from klog.schemas.decoding.plan import plan
 from klog.schemas.decoding.steps import Enum, Member, Record, Refuse, Step, Union
 from klog.schemas.widening import widened
 from tests.rows import each
+from tests.schemas.avro_schemas import logical
 
 
 def visit(**types: Any) -> str:
     return json.dumps(
         {"type": "record", "name": "a.Visit", "fields": [{"name": name, "type": one} for name, one in types.items()]}
     )
-
-
-def logical(type_: str, name: str, **more: int) -> dict[str, Any]:
-    return {"type": type_, "logicalType": name, **more}
 
 
 def decimal(precision: int, scale: int) -> dict[str, Any]:

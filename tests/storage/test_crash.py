@@ -9,7 +9,6 @@ that was acknowledged.
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass, field
 
 import pytest
@@ -34,10 +33,7 @@ from tests.storage.log_cases import (
 
 CONFIG = LogConfig(segment_bytes=400, retention_bytes=500, retention_ms=-1)
 
-
-@pytest.fixture(autouse=True)
-def quiet(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.CRITICAL)
+pytestmark = pytest.mark.usefixtures("quiet")
 
 
 @dataclass

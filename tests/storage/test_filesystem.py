@@ -15,7 +15,7 @@ from klog.errors import DiskFull, LogDirLocked, StorageError
 from klog.storage.filesystem import NewFolder, OsFileSystem, OsLogFile
 from klog.storage.log import Log
 from klog.storage.log_dir import LogDirs
-from tests.storage.log_cases import NAME, TOPIC_ID, append, batch, read_all
+from tests.storage.log_cases import NAME, TOPIC_ID, read_all
 
 
 @pytest.fixture
@@ -165,4 +165,3 @@ def test_a_killed_writer_loses_nothing_that_it_flushed(fs: OsFileSystem, tmp_pat
         assert all(b"%d/0" % mark in one.data for mark, one in enumerate(found))
         dirs.close()
     assert dirs.topic_id(NAME) == TOPIC_ID
-    assert append is not batch

@@ -31,11 +31,6 @@ class Heard:
 
 
 @pytest.fixture
-def disk() -> FaultyFileSystem:
-    return FaultyFileSystem()
-
-
-@pytest.fixture
 def heard() -> Heard:
     return Heard()
 

@@ -25,11 +25,6 @@ from tests.storage.log_cases import NAME, NEVER, TOPIC_ID, append, batch, dir_an
 SMALL = LogConfig(segment_bytes=100)
 
 
-@pytest.fixture
-def disk() -> FaultyFileSystem:
-    return FaultyFileSystem()
-
-
 def open_dirs(disk: FaultyFileSystem, *paths: str) -> LogDirs:
     dirs = LogDirs(disk, paths or ("/a", "/b"))
     dirs.load(lambda name: LogConfig())
@@ -99,7 +94,7 @@ def test_a_dir_that_is_locked_is_offline_and_the_others_serve(disk: FaultyFileSy
     dirs = open_dirs(disk)
     assert [one.path for one in dirs.dirs] == ["/b"]
     assert isinstance(dirs.offline["/a"], LogDirLocked)
-    with pytest.raises(LogDirLocked):
+    with pytest.raises(LogDirLocked, match="/a"):
         LogDirs(disk, ("/a",))
 
 

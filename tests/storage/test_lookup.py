@@ -253,3 +253,31 @@ def test_a_look_up_ends_with_its_time_and_with_whoever_asks() -> None:
     assert looked == 3
     with pytest.raises(RequestTimedOut):
         log.time_of(addresses[7] + 1, LookupBudget(seconds=-1))
+
+
+# --- A batch with a right CRC and records that do not decode: appends let it in, lookups by time must bear it ---
+
+
+def test_lookups_by_time_go_past_records_that_do_not_decode() -> None:
+    log = open_log(new_disk())
+    append(log, batch(3, first_ms=1_000))
+    append(log, dense_batch(90, first_ms=5_000))
+    lying_end = log.end.offset
+    assert log.max_timestamp() == (lying_end - 1, 5_000), "the largest time may be its own"
+    (after,) = append(log, batch(2, first_ms=9_000))
+    assert log.offset_for_time(1_001) == (1, 1_001)
+    assert log.offset_for_time(4_000) == (lying_end - 1, 5_000)
+    assert log.offset_for_time(5_001) == (after.address, 9_000)
+    assert log.max_timestamp() == (after.header.last_offset, 9_001)
+
+
+def test_a_batch_that_unpacks_to_too_much_is_not_unpacked() -> None:
+    """Appended before there was a bound, or under a larger one."""
+    log = open_log(new_disk())
+    rows = [Record(at, 5_000 + 1_000 * at, None, bytes(size)) for at, size in enumerate((1, 1, 17 << 20))]
+    for packed in (encode_batch(rows[:2], codec=Codec.ZSTD), encode_batch(rows, codec=Codec.ZSTD)):
+        append(log, packed)
+    first_of_large = log.end.offset - 3
+    assert log.offset_for_time(5_500) == (1, 6_000)
+    assert log.offset_for_time(6_500) == (first_of_large + 2, 7_000)
+    assert log.time_of(first_of_large + 1) == 7_000  # 6,000, could it be looked into

@@ -7,8 +7,6 @@ nothing more to do.
 
 from __future__ import annotations
 
-import logging
-
 import pytest
 
 from klog.config.topic import LogConfig
@@ -34,10 +32,7 @@ from tests.storage.log_cases import (
 
 EPOCH_BYTES = range(12, 16)
 
-
-@pytest.fixture(autouse=True)
-def quiet(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.CRITICAL)
+pytestmark = pytest.mark.usefixtures("quiet")
 
 
 def small_log() -> tuple[dict[str, bytes], list[Stored]]:

@@ -21,7 +21,7 @@ from klog.storage.disk import ROOM_BYTES_MIN
 from klog.storage.filesystem import OsFileSystem
 from klog.storage.flusher import Flusher
 from klog.storage.log import Log, LogEnd
-from klog.storage.log_dir import LogDir, LogDirs
+from klog.storage.log_dir import LogDirs
 from tests.faulty_filesystem import FaultyFileSystem
 from tests.rows import each
 from tests.storage.log_cases import (
@@ -43,11 +43,6 @@ from tests.storage.log_cases import (
 
 SMALL = LogConfig(segment_bytes=100, retention_ms=-1)
 """Every batch of the tests gets a segment of its own."""
-
-
-@pytest.fixture
-def disk() -> FaultyFileSystem:
-    return FaultyFileSystem()
 
 
 # --- L1 ---
@@ -547,9 +542,3 @@ def test_never_flushing_is_what_the_rule_says(disk: FaultyFileSystem) -> None:
     log.reconfigure(LogConfig())
     assert log.flushed_end == LogEnd(0, 0)
     assert bytes_of(log.read(0, 100, log.end.address))
-
-
-def test_the_dir_is_locked(disk: FaultyFileSystem) -> None:
-    open_dir(disk)
-    with pytest.raises(StorageError, match="/data"):
-        LogDir(disk, "/data", open_dir(FaultyFileSystem()).pool)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import threading
 
-import pytest
-
 from klog.config.topic import LogConfig
 from klog.storage.damage_record import DamageRecord
 from klog.storage.log import Log
@@ -15,11 +13,6 @@ from tests.rows import each
 from tests.storage.log_cases import NAME, Stored, append, batch, dense_batch, log_in, open_dir
 
 CONFIG = LogConfig(segment_bytes=300)
-
-
-@pytest.fixture
-def disk() -> FaultyFileSystem:
-    return FaultyFileSystem()
 
 
 def filled(disk: FaultyFileSystem) -> tuple[Log, list[Stored]]:
@@ -67,7 +60,7 @@ def test_what_is_not_flushed_yet_is_left_alone(disk: FaultyFileSystem) -> None:
 
 
 def test_a_file_that_cannot_be_read_does_not_end_the_pass(disk: FaultyFileSystem) -> None:
-    log, stored = filled(disk)
+    log, _ = filled(disk)
     log_dir = log.log_dir
     other = log_in(log_dir, CONFIG, NAME._replace(topic="u"))  # type: ignore[arg-type]
     append(other, batch(1))
@@ -77,18 +70,16 @@ def test_a_file_that_cannot_be_read_does_not_end_the_pass(disk: FaultyFileSystem
     found: list[DamageRecord] = []
     Scrubber(lambda: [log, other], lambda _, damage: found.append(damage), interval_s=9, rate_bytes=1 << 40).scrub()
     assert len(found) == 1
-    assert stored
 
 
 def test_the_thread_runs_at_its_interval_and_ends_when_told(disk: FaultyFileSystem) -> None:
-    log, stored = filled(disk)
+    log, _ = filled(disk)
     disk.names[log.segments[0].path].data[70] ^= 1
     found = threading.Event()
     scrubber = Scrubber(lambda: [log], lambda *_: found.set(), interval_s=0.01, rate_bytes=1 << 40)
     scrubber.start()
     assert found.wait(20)
     scrubber.stop()
-    assert stored
 
 
 def test_a_pass_at_a_low_rate_can_be_stopped(disk: FaultyFileSystem) -> None:

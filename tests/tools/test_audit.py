@@ -16,11 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import Producer
 
 import klog
-from klog.admin.topics import delete_topics, preview_deletion, set_topic_settings
+from klog.admin.topics import set_topic_settings
 from klog.client.audit import HEADER, read_stamp
 from klog.client.cluster import Cluster
 from klog.client.positions import parse_range
@@ -28,7 +27,7 @@ from klog.clock import SystemClock
 from klog.errors import NoSuchThing, Refused, TopicAlreadyExists, UnknownTopicOrPartition, UsageError
 from klog.export.manifest import ExportedPartition, ExportIdentity, Manifest
 from klog.export.root import ExportRoot
-from klog.names import TopicPartition as NamedPartition
+from klog.names import TopicPartition
 from klog.render.values import moment
 from klog.tools.audit import report as audit
 from klog.tools.audit import run as audit_run
@@ -36,7 +35,8 @@ from klog.tools.audit.report import AuditReport, AuditRow, ReportOptions
 from klog.tools.audit.run import RunOptions
 from tests.broker_fixture import RunningBroker
 from tests.cli.runner import klog as klog_command
-from tests.tools.verbs import make_topic, run, send
+from tests.cli.runner import until
+from tests.tools.verbs import delete_before, delete_topic, held, make_topic, run, send
 
 ROOT = Path(__file__).resolve().parents[2]
 WINDOW_MS = 10_000
@@ -68,6 +68,12 @@ class Stage:
             for i in range(count)
         ]
 
+    def begin(self, count: int) -> None:
+        """A topic with messages of one window, by web-1."""
+        make_topic(self.bootstrap, self.topic)
+        with self.producer("web-1") as producer:
+            producer.send(self.topic, self.messages(count, 1))
+
     def report(self, *, mirror: str | None = None, export: str | None = None, **options: Any) -> AuditReport:
         given = {"topics": (self.topic,), "audit_topic": self.audit_topic, "grace_ms": 0, **options}
 
@@ -97,26 +103,6 @@ def stage(broker: RunningBroker, topic: str) -> Stage:
     return Stage(broker, topic)
 
 
-def held(bootstrap: str, topic: str, partitions: int = 1) -> list[Any]:
-    """Every message, partition by partition."""
-    consumer = Consumer(
-        {"bootstrap.servers": bootstrap, "group.id": "none", "enable.partition.eof": True, "fetch.wait.max.ms": 10}
-    )
-    consumer.assign([TopicPartition(topic, one, 0) for one in range(partitions)])
-    found, ends = [], 0
-    try:
-        while ends < partitions:
-            message = consumer.poll(10)
-            assert message is not None
-            if message.error():
-                ends += 1
-            else:
-                found.append(message)
-    finally:
-        consumer.close()
-    return found
-
-
 def copy(messages: list[Any], bootstrap: str, topic: str) -> None:
     """As a mirror does: everything of a message kept, its partition too."""
     producer = Producer({"bootstrap.servers": bootstrap})
@@ -133,12 +119,6 @@ def of(report: AuditReport, tier: str) -> list[AuditRow]:
 
 def judged(report: AuditReport, tier: str) -> list[tuple[int | None, int | None, int | None, str]]:
     return [(row.messages, row.missing, row.extra, row.state) for row in of(report, tier)]
-
-
-def delete_first(bootstrap: str, topic: str, partition: int, before: int) -> None:
-    admin = AdminClient({"bootstrap.servers": bootstrap})  # held until it is answered
-    for future in admin.delete_records([TopicPartition(topic, partition, before)]).values():
-        future.result(20)
 
 
 # --- What is found, and what is not ---
@@ -209,7 +189,7 @@ def test_messages_that_were_deleted_are_missing_and_their_host_is_named(stage: S
     assert stage.report().gaps == 0
     first = held(stage.bootstrap, stage.topic, 2)
     web_1 = [message for message in first if message.partition() == 0]
-    delete_first(stage.bootstrap, stage.topic, 0, web_1[7].offset())
+    delete_before(stage.bootstrap, stage.topic, web_1[7].offset())
     report = stage.report()
     assert judged(report, "live") == [(33, 7, 0, "gap"), (40, 0, 0, "ok")]
     assert (report.gaps, of(report, "live")[0].producers) == (1, ("web-1 -7",))
@@ -227,7 +207,7 @@ def test_a_copy_is_extra_also_beside_a_loss(stage: Stage) -> None:
     there = held(stage.bootstrap, stage.topic)
     copy(there[10:13], stage.bootstrap, stage.topic)
     assert judged(stage.report(), "live") == [(23, 0, 3, "gap")]
-    delete_first(stage.bootstrap, stage.topic, 0, there[3].offset())
+    delete_before(stage.bootstrap, stage.topic, there[3].offset())
     hidden = stage.report()
     assert judged(hidden, "live") == [(20, 0, 0, "ok")]  # as many as there should be
     assert of(hidden, "live")[0].counted == "offsets"
@@ -237,9 +217,7 @@ def test_a_copy_is_extra_also_beside_a_loss(stage: Stage) -> None:
 
 
 def test_messages_of_others_are_nobodys(stage: Stage) -> None:
-    make_topic(stage.bootstrap, stage.topic)
-    with stage.producer("web-1") as producer:
-        producer.send(stage.topic, stage.messages(20, 1))
+    stage.begin(20)
     plain = Producer({"bootstrap.servers": stage.bootstrap})
     for _ in range(5):
         plain.produce(stage.topic, b"not audited", timestamp=stage.start_ms + 5)
@@ -283,10 +261,8 @@ def test_a_producer_that_was_killed_is_unfinished_and_no_gap(stage: Stage) -> No
     try:
         assert process.stdout is not None
         assert process.stdout.readline() == b"sent\n"
-        deadline = time.monotonic() + 30
-        while not (said := stage.audit_messages()) or said[-1]["counts"][0]["messages"] < 5:
-            assert time.monotonic() < deadline, f"not published: {said}"
-            time.sleep(0.05)
+        until(lambda: (said := stage.audit_messages()) and said[-1]["counts"][0]["messages"] == 5, "all are published")
+        said = stage.audit_messages()
         os.kill(process.pid, signal.SIGKILL)
     finally:
         process.kill()
@@ -322,7 +298,7 @@ def test_what_retention_was_to_remove_is_judged_by_an_earlier_run(stage: Stage) 
     run(stage.bootstrap, lambda cluster: set_topic_settings(cluster, stage.topic, shorter, ()))
     assert judged(stage.report(), "live") == [(None, None, None, "expired")]
     assert stage.run().read == 21
-    delete_first(stage.bootstrap, stage.topic, 0, there[5].offset())
+    delete_before(stage.bootstrap, stage.topic, there[5].offset())
     report = stage.report()
     assert judged(report, "live") == [(20, 0, 0, "ok")]
     assert of(report, "live")[0].counted == "run"
@@ -356,9 +332,7 @@ def test_a_run_counts_what_is_new_and_another_tier_is_judged_by_it(stage: Stage)
 
 
 def test_runs_at_the_same_time_count_once(stage: Stage) -> None:
-    make_topic(stage.bootstrap, stage.topic)
-    with stage.producer("web-1") as producer:
-        producer.send(stage.topic, stage.messages(50, 1))
+    stage.begin(50)
 
     async def both(cluster: Cluster) -> None:
         options = RunOptions((stage.topic,), tier="copy", audit_topic=stage.audit_topic)
@@ -369,14 +343,9 @@ def test_runs_at_the_same_time_count_once(stage: Stage) -> None:
 
 
 def test_a_topic_that_was_made_anew_is_counted_anew(stage: Stage) -> None:
-    async def delete(cluster: Cluster) -> None:
-        await delete_topics(cluster, await preview_deletion(cluster, [stage.topic]))
-
-    make_topic(stage.bootstrap, stage.topic)
-    with stage.producer("web-1") as producer:
-        producer.send(stage.topic, stage.messages(20, 1))
+    stage.begin(20)
     assert stage.run(tier="copy").read == 20
-    run(stage.bootstrap, delete)
+    delete_topic(stage.bootstrap, stage.topic)
     gone = stage.report()
     assert judged(gone, "live") == [(0, 20, 0, "gap")]
     assert "topic" in (of(gone, "live")[0].note or "")
@@ -415,18 +384,16 @@ def test_what_a_mirror_misses_and_has_twice_is_found(stage: Stage, make_broker: 
 
 
 def test_an_export_is_judged_by_its_manifests(stage: Stage, tmp_path: Path) -> None:
-    make_topic(stage.bootstrap, stage.topic)
-    with stage.producer("web-1") as producer:
-        producer.send(stage.topic, stage.messages(20, 1))
+    stage.begin(20)
     ten_minutes = 600_000
     start_ms = stage.start_ms - stage.start_ms % ten_minutes
-    one, end = NamedPartition(stage.topic, 0), held(stage.bootstrap, stage.topic)[-1].offset() + 1
+    one, end = TopicPartition(stage.topic, 0), held(stage.bootstrap, stage.topic)[-1].offset() + 1
 
     def export(
         name: str, upto: int, messages: int, *, began: int = 0, cluster: str | None = None, topic: str = stage.topic
     ) -> str:
         root = ExportRoot(str(tmp_path / name))
-        starts = {NamedPartition(topic, 0): began}
+        starts = {TopicPartition(topic, 0): began}
         root.create(ExportIdentity(cluster, "parquet", {topic: None}, starts, "2026-01-01T00:00:00.000Z", "0.1.0"))
         found = {one: ExportedPartition(0, upto, messages)}
         windows = {(stage.topic, start_ms): messages}
@@ -476,9 +443,7 @@ def test_a_producer_whose_clock_is_ahead_of_the_brokers_is_named(stage: Stage) -
 
 
 def test_stamps_of_a_time_that_nobody_has_published_are_seen_once_they_were_counted(stage: Stage) -> None:
-    make_topic(stage.bootstrap, stage.topic)
-    with stage.producer("web-1") as producer:
-        producer.send(stage.topic, stage.messages(10, 1))
+    stage.begin(10)
     (one, *_) = held(stage.bootstrap, stage.topic)
     stamp = dict(one.headers())[HEADER].split()
     elsewhere_ms = stage.start_ms - 30 * WINDOW_MS
@@ -564,8 +529,6 @@ def test_wrong_use(stage: Stage) -> None:
         stage.run(topics=())
     with pytest.raises(UnknownTopicOrPartition):
         stage.run()
-    make_topic(stage.bootstrap, stage.topic)
-    with stage.producer("web-1") as producer:
-        producer.send(stage.topic, stage.messages(2, 1))
+    stage.begin(2)
     with pytest.raises(UsageError, match="time"):
         stage.report(times=parse_range("5:9"))

@@ -21,7 +21,6 @@ from klog.errors import (
     UsageError,
 )
 from klog.names import TopicPartition
-from klog.protocol.apis import ApiKey
 from klog.record.codec import Codec
 from klog.record.provenance_header import Source, mark_of
 from klog.record.records import Record, encode_batch
@@ -36,6 +35,7 @@ from tests.cli.runner import klog
 from tests.server import asking
 from tests.server.asking import FIRST_MS, create, produce
 from tests.tools.copies import everything, unmarked, values, with_sides, without_offsets
+from tests.tools.verbs import delete_before
 
 
 def replayed(bootstrap: str, topic: str, into: str, **options: Any) -> list[ReplayedRange]:
@@ -157,15 +157,10 @@ def test_a_range_that_retention_takes_under_way(broker: RunningBroker, topic: st
         await running.run()
         return running
 
-    delete_records(broker.bootstrap, topic, end)
+    delete_before(broker.bootstrap, topic, end)
     running = with_sides(work, broker.bootstrap)
     assert (running.failure, running.copy.is_done, running.copy.messages) == (None, True, 0)
     assert running.copy.position == end
-
-
-def delete_records(bootstrap: str, topic: str, offset: int) -> None:
-    partitions = [{"partition_index": 0, "offset": offset}]
-    asking.ask(bootstrap, ApiKey.DELETE_RECORDS, 1, timeout=5000, topics=[{"name": topic, "partitions": partitions}])
 
 
 def test_as_slow_as_told(broker: RunningBroker, topic: str) -> None:
@@ -435,6 +430,6 @@ def test_a_source_that_has_lost_its_beginning(broker: RunningBroker, topic: str)
         assert run.after > lost.after
         await reader.close()
 
-    delete_records(broker.bootstrap, topic, bases[1])
+    delete_before(broker.bootstrap, topic, bases[1])
     with_sides(work, broker.bootstrap)
     assert len(told) == 1 and f"{topic}-0: 0 to {bases[1]} was removed" in told[0]

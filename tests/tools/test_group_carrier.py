@@ -215,7 +215,7 @@ def test_which_groups() -> None:
             GroupNames([wrong])
 
 
-def test_groups_are_listed_read_and_written(broker: RunningBroker, topic: str) -> None:
+def test_groups_are_listed_read_and_written(broker: RunningBroker, registry: ZooKeeper, topic: str) -> None:
     """What klog's own tools see in ZooKeeper; a commit of many partitions goes in parts."""
     create(broker.bootstrap, topic, 2)
     both = [TopicPartition(topic, number) for number in range(2)]
@@ -229,7 +229,5 @@ def test_groups_are_listed_read_and_written(broker: RunningBroker, topic: str) -
 
     with patch.object(group_offsets, "PARTITIONS_AT_ONCE", 1):
         with_sides(work, broker.bootstrap)
-    with ZooKeeper(broker.zookeeper) as session:
-        session.start()
-        there = committed.read(session, topic)
+    there = committed.read(registry, topic)
     assert {one: Commit(known.offset, known.metadata) for one, known in there.items()} == commits

@@ -22,16 +22,6 @@ from klog.tools.log_survey import Meter, Stopped
 from tests.tools.log_folders import FIRST_MS, ROWS, TOPIC_ID, Stored, fill, folder_of, opened, overwrite, tree
 
 
-@pytest.fixture
-def log_dir(tmp_path: Path) -> Path:
-    return tmp_path / "data"
-
-
-@pytest.fixture
-def stored(log_dir: Path) -> list[Stored]:
-    return fill(log_dir)
-
-
 def span(row: LogRow) -> tuple[str, int, int]:
     return row.state, row.base_offset, row.end
 

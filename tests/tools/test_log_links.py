@@ -14,15 +14,10 @@ from klog.storage.filesystem import OsFileSystem
 from klog.tools.log_files import dump, verify
 from klog.tools.log_repair import apply_repair, plan_repair
 from klog.tools.registry_facts import read_dirs
-from tests.tools.log_folders import Stored, fill, folder_of, opened
+from tests.tools.log_folders import Stored, folder_of, opened
 
 TERABYTE = 1 << 40
 SOON_S = 30
-
-
-@pytest.fixture
-def stored(tmp_path: Path) -> list[Stored]:
-    return fill(tmp_path / "data")
 
 
 def moved_behind_a_link(place: Path, elsewhere: Path) -> None:

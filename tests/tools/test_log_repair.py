@@ -18,16 +18,6 @@ from klog.tools.log_repair import RepairPlan, apply_repair, plan_repair
 from tests.tools.log_folders import ROWS, TOPIC_ID, Stored, fill, folder_of, opened, overwrite, records_of, tree
 
 
-@pytest.fixture
-def log_dir(tmp_path: Path) -> Path:
-    return tmp_path / "data"
-
-
-@pytest.fixture
-def stored(log_dir: Path) -> list[Stored]:
-    return fill(log_dir)
-
-
 def good(log_dir: Path) -> list[tuple[int, int]]:
     return [(row.base_offset, row.end) for row in dump(log_dir) if row.state == "ok"]
 

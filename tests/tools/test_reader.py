@@ -16,12 +16,11 @@ from klog.client.positions import parse_range
 from klog.client.servers import silent_logger
 from klog.errors import UnknownTopicOrPartition
 from klog.names import TopicPartition
-from klog.protocol.apis import ApiKey
 from klog.tools.reader import Reader
 from klog.tools.tail import tail
 from klog.tools.tail_options import Span, TailOptions
 from tests.broker_fixture import RunningBroker
-from tests.tools.verbs import Arrivals, make_topic, run, send
+from tests.tools.verbs import Arrivals, delete_before, make_topic, send
 
 
 def reader(broker: RunningBroker, topic: str, span: Span, sink: io.BytesIO, **settings: Any) -> Reader:
@@ -30,24 +29,12 @@ def reader(broker: RunningBroker, topic: str, span: Span, sink: io.BytesIO, **se
     return Reader(broker.bootstrap, spans, options, sink, stop=threading.Event(), timeout_s=10.0, **settings)
 
 
-async def delete_before(cluster: Cluster, topic: str, offset: int) -> None:
-    (node,) = (await cluster.metadata([])).brokers
-    answer = await cluster.to_broker(
-        node,
-        ApiKey.DELETE_RECORDS,
-        2,
-        topics=[{"name": topic, "partitions": [{"partition_index": 0, "offset": offset}]}],
-        timeout=10_000,
-    )
-    assert answer.topics[0].partitions[0].error_code == 0
-
-
 def test_what_retention_removes_under_a_reader_is_told(broker: RunningBroker, topic: str) -> None:
     make_topic(broker.bootstrap, topic)
     send(broker.bootstrap, topic, b"one\n")
     second = send(broker.bootstrap, topic, b"two\n").partitions[0].first_offset
     assert second is not None
-    run(broker.bootstrap, lambda cluster: delete_before(cluster, topic, second))
+    delete_before(broker.bootstrap, topic, second)
     notes: list[str] = []
     sink = io.BytesIO()
     summary = reader(broker, topic, Span(0, second + 1), sink, note=notes.append).run()

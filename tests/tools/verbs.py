@@ -8,10 +8,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from confluent_kafka import Consumer, TopicPartition
+
 from klog.admin.health.findings import Finding
 from klog.admin.health.snapshot import Where
-from klog.admin.topics import create_topic
+from klog.admin.topics import create_topic, delete_topics, preview_deletion
 from klog.client.cluster import Cluster
+from klog.protocol.apis import ApiKey
 from klog.tools.produce import Receipt, produce
 from klog.tools.produce_options import ProduceOptions
 from klog.tools.status import look
@@ -38,9 +41,30 @@ def make_topic(bootstrap: str, name: str, partitions: int = 1, **settings: str) 
     run(bootstrap, lambda cluster: create_topic(cluster, name, partitions=partitions, settings=given))
 
 
+def delete_topic(bootstrap: str, name: str) -> None:
+    async def delete(cluster: Cluster) -> None:
+        await delete_topics(cluster, await preview_deletion(cluster, [name]))
+
+    run(bootstrap, delete)
+
+
+def delete_before(bootstrap: str, topic: str, offset: int, partition: int = 0) -> None:
+    """DeleteRecords, on a cluster of one broker."""
+    topics = [{"name": topic, "partitions": [{"partition_index": partition, "offset": offset}]}]
+    answer = run(bootstrap, lambda cluster: cluster.to_any(ApiKey.DELETE_RECORDS, 2, 0, topics=topics, timeout=10_000))
+    assert answer.topics[0].partitions[0].error_code == 0
+
+
 def send(bootstrap: str, topic: str, *inputs: bytes, **options: Any) -> Receipt:
     sources = [io.BytesIO(one) for one in inputs]
     return run(bootstrap, lambda cluster: produce(cluster, topic, sources, ProduceOptions(**options)))
+
+
+def send_at(bootstrap: str, topic: str, times_ms: Sequence[int], *, in_batches_of: int) -> Receipt:
+    """``m0``, ``m1`` ... of these times to partition 0."""
+    lines = [f'{{"value": "m{number}", "timestamp": {when}}}'.encode() for number, when in enumerate(times_ms)]
+    batches = {"batch.num.messages": str(in_batches_of), "linger.ms": "100"}
+    return send(bootstrap, topic, b"\n".join(lines), input="jsonl", partition=0, librdkafka=batches)
 
 
 def read(bootstrap: str, topic: str | list[str], **options: Any) -> tuple[bytes, TailSummary, list[str]]:
@@ -49,6 +73,26 @@ def read(bootstrap: str, topic: str | list[str], **options: Any) -> tuple[bytes,
     topics = [topic] if isinstance(topic, str) else topic
     summary = run(bootstrap, lambda cluster: tail(cluster, topics, TailOptions(**options), sink, note=notes.append))
     return sink.getvalue(), summary, notes
+
+
+def held(bootstrap: str, topic: str, partitions: int = 1) -> list[Any]:
+    """Every message as a stock client gets it, partition by partition, in the order of the log."""
+    consumer = Consumer(
+        {"bootstrap.servers": bootstrap, "group.id": "none", "enable.partition.eof": True, "fetch.wait.max.ms": 10}
+    )
+    found, ends = [], 0
+    consumer.assign([TopicPartition(topic, one, 0) for one in range(partitions)])
+    try:
+        while ends < partitions:
+            message = consumer.poll(10)
+            assert message is not None, "the broker does not answer"
+            if message.error():
+                ends += 1
+            else:
+                found.append(message)
+    finally:
+        consumer.close()
+    return sorted(found, key=lambda one: (one.partition(), one.offset()))
 
 
 class Arrivals(io.BytesIO):
