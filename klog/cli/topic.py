@@ -58,6 +58,8 @@ async def create(
     check_new_topic_name(name)
     given = topic_settings(properties)
     chosen = assignment(assignment_text) if assignment_text is not None else None
+    if chosen is not None and (partitions is not None or replication_factor is not None or start_broker is not None):
+        raise UsageError("--assignment excludes -p, --replication-factor and --start-broker")
     cluster = await invocation.cluster()
     make = partial(
         topics.create_topic,
