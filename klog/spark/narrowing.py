@@ -59,7 +59,7 @@ class Bounds:
         ranges = [one for one in ranges if self.partition[0] <= one.partition <= self.partition[1]]
         since = dict.fromkeys((TopicPartition(one.topic, one.partition) for one in ranges), self.since_ms)
         times = {one: at for one, at in since.items() if at is not None}
-        first = cluster.offsets(times)
+        first = cluster.offsets(times) if times else {}
         found = []
         for one in ranges:
             start = first.get(TopicPartition(one.topic, one.partition), one.from_offset)

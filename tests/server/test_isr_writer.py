@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from klog.coordination import brokers, leadership_transfer, partition_states, paths, topic_deletion
+from klog.coordination import brokers, leadership_transfer, paths, topic_deletion
 from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import NotEnoughReplicasAfterAppend, NotLeader, StorageError
 from klog.replication.led_partition import LedPartition
 from klog.server.replicas.isr_writer import IsrWriter
+from tests.coordination.states import write_state
 from tests.faulty_filesystem import FaultyFileSystem
 from tests.server.replica_owner import Owner, Topic, Waiter, owning
 from tests.zookeeper_proxy import ZooKeeperProxy
@@ -300,7 +301,7 @@ async def test_states_are_written_one_by_one_when_together_they_cannot_be(zk: Zo
         stale, *_ = topic.states
         found = (await topic.read())[stale]
         assert found is not None
-        await asyncio.to_thread(partition_states.write, zk, stale, found)  # the same content, one version on
+        await asyncio.to_thread(write_state, zk, stale, found)  # the same content, one version on
         for partition in owner.partitions.values():
             end = partition.log.end
             partition.replica_fetched(3, owner.image.brokers[3].incarnation, end.address, end, 0.0)

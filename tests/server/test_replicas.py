@@ -12,10 +12,11 @@ from uuid import uuid4
 
 import pytest
 
-from klog.coordination import partition_states, topic_deletion, topics
+from klog.coordination import topic_deletion, topics
 from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import FencedLeaderEpoch, NotLeader, UnknownTopicOrPartition
 from klog.names import TopicPartition
+from tests.coordination.states import read_state
 from tests.server.replica_owner import CONTROLLER_EPOCH, Owner, Waiter, owning
 
 NO_LEADER = -1
@@ -418,5 +419,5 @@ async def test_the_states_are_those_that_are_written(zk: ZooKeeper, tmp_path: Pa
         assert owner.partitions == {}
         state = await topic.state()
         assert state.new and state.version == 0
-        found = await asyncio.to_thread(partition_states.read, zk, TopicPartition("t", 0))
+        found = await asyncio.to_thread(read_state, zk, TopicPartition("t", 0))
         assert found == state
