@@ -12,7 +12,8 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from klog.errors import PeerError
-from klog.net.connection import Connection
+from klog.net.connection import Connection, OnFrame
+from klog.net.shared import Shared, SocketLimits
 from klog.net.tls_socket import NotTls, TlsSocket, WaitsToWrite
 
 HANDSHAKE_S: Final = 10.0
@@ -25,8 +26,22 @@ peer's next write would fail before it reads the alert, and in TLS 1.3 its first
 class TlsConnection(Connection):
     """A connection over TLS: begins with the handshake."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, sock: TlsSocket, peer: str, **others: Any) -> None:
-        super().__init__(loop, sock, peer, **others)
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        sock: TlsSocket,
+        peer: str,
+        *,
+        shared: Shared,
+        limits: SocketLimits,
+        on_frame: OnFrame,
+        on_sent: Callable[[Connection], None],
+        on_closed: Callable[[Connection], None],
+    ) -> None:
+        # By name: mypyc hands on ``**others`` as if it were the next argument.
+        super().__init__(
+            loop, sock, peer, shared=shared, limits=limits, on_frame=on_frame, on_sent=on_sent, on_closed=on_closed
+        )
         self._tls = sock
         self._sendfile = sock.sendfile
         self._began_s = self.last_active_s
