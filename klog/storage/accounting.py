@@ -27,7 +27,7 @@ def apply_batch(segment: Segment, address: int, header: BatchHeader, epochs: Epo
 
 def restore(segment: Segment, summary: SegmentSummary) -> None:
     """Fill a segment in from its checkpoint, which names what it keeps as the segment does."""
-    for name, value in zip(summary._fields, summary, strict=True):
+    for name, value in summary._asdict().items():
         setattr(segment, name, value)
     segment.flushed_size = summary.size
 
