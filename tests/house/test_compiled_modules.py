@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
 COMPILED = re.findall(r'"(klog/[\w/]+\.py)"', (ROOT / "setup.py").read_text())
@@ -13,41 +14,50 @@ MAY_HAVE_SUBCLASSES = {"NamedTuple", "Protocol", "Exception", "PeerError"}
 """Bases of classes that mypyc leaves as they are."""
 
 
-def trees() -> Iterator[tuple[str, ast.Module]]:
+class Module(NamedTuple):
+    """``taken``: names imported from modules of klog, and where each comes from. ``bases``: of each class."""
+
+    taken: dict[str, str]
+    bases: dict[str, set[str]]
+
+
+@cache
+def modules() -> dict[str, Module]:
+    """File -> what it has at its top level."""
+    found = {}
     for path in sorted((ROOT / "klog").rglob("*.py")):
-        yield str(path.relative_to(ROOT)), ast.parse(path.read_text())
-
-
-def bases_of(node: ast.ClassDef) -> set[str]:
-    return {ast.unparse(base).partition("[")[0] for base in node.bases}
+        body = ast.parse(path.read_text()).body
+        taken = {
+            one.asname or one.name: f"{node.module.replace('.', '/')}.py"
+            for node in body
+            if isinstance(node, ast.ImportFrom) and node.module is not None
+            for one in node.names
+        }
+        bases = {
+            node.name: {ast.unparse(base).partition("[")[0] for base in node.bases}
+            for node in body
+            if isinstance(node, ast.ClassDef)
+        }
+        found[str(path.relative_to(ROOT))] = Module(taken, bases)
+    return found
 
 
 def subclasses_elsewhere(compiled: list[str]) -> list[str]:
     """Classes in modules that are not compiled, of bases that are: ``file: class(base)``."""
-    modules = {one.removesuffix(".py").replace("/", ".") for one in compiled}
     closed = {
-        (name.removesuffix(".py").replace("/", "."), node.name)
-        for name, tree in trees()
-        if name in compiled
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ClassDef) and not bases_of(node) & MAY_HAVE_SUBCLASSES
+        (file, name)
+        for file in compiled
+        for name, bases in modules()[file].bases.items()
+        if not bases & MAY_HAVE_SUBCLASSES
     }
-    found = []
-    for name, tree in trees():
-        if name in compiled:
-            continue
-        taken = {
-            one.asname or one.name: node.module
-            for node in ast.walk(tree)
-            if isinstance(node, ast.ImportFrom) and node.module in modules
-            for one in node.names
-        }
-        for node in ast.walk(tree):
-            if isinstance(node, ast.ClassDef):
-                found += [
-                    f"{name}: {node.name}({base})" for base in bases_of(node) if (taken.get(base), base) in closed
-                ]
-    return found
+    return [
+        f"{file}: {name}({base})"
+        for file, module in modules().items()
+        if file not in compiled
+        for name, bases in module.bases.items()
+        for base in bases
+        if (module.taken.get(base), base) in closed
+    ]
 
 
 def test_what_is_compiled_is_there() -> None:
