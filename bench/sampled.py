@@ -15,7 +15,7 @@ from pathlib import Path
 from types import FrameType
 
 EVERY_S = 0.004
-"""Of a profiler that stops the process at every sample a broker is eight times as slow; of this one, not measurably."""
+"""Beside a profiler that stops the process at every sample a broker was eight times as slow."""
 
 Stack = tuple[tuple[str, str], ...]
 
