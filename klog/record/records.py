@@ -33,8 +33,7 @@ from klog.record.batch import (
     read_header,
     write_header,
 )
-from klog.record.codec import Codec
-from klog.record.compression import DECOMPRESSED_BYTES_MAX, compress, decompress
+from klog.record.codec import DECOMPRESSED_BYTES_MAX, Codec
 
 VARINT_BYTES_MAX: Final = 5
 VARLONG_BYTES_MAX: Final = 10
@@ -124,7 +123,12 @@ def batch_of(
 ) -> bytearray:
     """A batch of ``count`` records that are encoded already."""
     batch = bytearray(HEADER_BYTES)
-    batch += compress(codec, body) if codec else body
+    if codec == Codec.NONE:
+        batch += body
+    else:
+        from klog.record.compression import compress
+
+        batch += compress(codec, body)
     header = BatchHeader(
         base_offset=base_offset,
         batch_length=len(batch) - LENGTH_PREFIX_BYTES,
@@ -151,6 +155,8 @@ def records_bytes(
     buffer: Bytes, position: int, header: BatchHeader, max_bytes: int = DECOMPRESSED_BYTES_MAX
 ) -> memoryview:
     """The records of the batch at ``position``, decompressed. Raises CorruptBatch, UnsupportedCodec."""
+    from klog.record.compression import decompress
+
     end = position + header.size_bytes
     if end > len(buffer):
         raise CorruptBatch(f"batch at byte {position} is cut off {end - len(buffer)} bytes before its end")

@@ -12,7 +12,6 @@ import asyncio
 import logging
 import random
 from collections.abc import Sequence
-from statistics import median_low
 from typing import Final
 
 from klog.clock import SYSTEM_CLOCK
@@ -98,7 +97,7 @@ def odd_by_ms(others_ms: Sequence[int]) -> int:
     ``others_ms``: how far each other one is ahead of ours. Most: more than half of all, ours included, agree with one
     another and not with ours.
     """
-    every_ms = [0, *others_ms]
-    middle_ms = median_low(every_ms)
+    every_ms = sorted([0, *others_ms])
+    middle_ms = every_ms[(len(every_ms) - 1) // 2]
     agreeing = sum(abs(one - middle_ms) <= CLOCKS_APART_MS_MAX for one in every_ms)
     return -middle_ms if abs(middle_ms) > CLOCKS_APART_MS_MAX and 2 * agreeing > len(every_ms) else 0
