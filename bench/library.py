@@ -1,6 +1,7 @@
 """klog's own library, `klog.Producer` and `klog.Consumer` with their default settings, in this process.
 
-Messages are of 200 bytes, to one partition. What is sent counts when it is acknowledged.
+Messages are of 200 bytes, to one partition. What is sent counts when it is acknowledged. Beside them, what the library
+is built on can do by itself with the same settings, as their ceiling: confluent-kafka, with a callback that counts.
 """
 
 from __future__ import annotations
@@ -10,8 +11,12 @@ import time
 import uuid
 from typing import Literal
 
+from confluent_kafka import Consumer, Producer, TopicPartition
+
 import klog
 from bench.produce import Load, ProduceFailed
+from klog.client.consumer_settings import read_settings as consumer_settings
+from klog.client.producer_settings import read_settings as producer_settings
 
 VALUE = b"v" * 200
 LOOK_EVERY = 100
@@ -57,6 +62,44 @@ def send(
     return Load(sum(counts), sum(counts) * len(VALUE), elapsed)
 
 
+def send_alone(port: int, topic: str, seconds: float) -> Load:
+    """confluent-kafka's producer with the settings of an asynchronous `klog.Producer`, and a thread that polls it."""
+    given = {"bootstrap_servers": f"127.0.0.1:{port}"}
+    producer = Producer(producer_settings(given, is_async=True, audit=False, partitioner=None).librdkafka)
+    acknowledged = 0
+    has_ended = threading.Event()
+
+    def count(error: object, _: object) -> None:
+        nonlocal acknowledged
+        if error is not None:
+            raise ProduceFailed(f"{topic}: {error}")
+        acknowledged += 1
+
+    def poll() -> None:
+        while not has_ended.is_set():
+            producer.poll(0.1)
+
+    producer.produce(topic, VALUE)
+    producer.flush()
+    polling = threading.Thread(target=poll)
+    polling.start()
+    start = time.perf_counter()
+    deadline = start + seconds
+    while time.perf_counter() < deadline:
+        for _ in range(LOOK_EVERY):
+            while True:
+                try:
+                    producer.produce(topic, VALUE, on_delivery=count)
+                    break
+                except BufferError:
+                    time.sleep(0.001)
+    producer.flush()
+    elapsed = time.perf_counter() - start
+    has_ended.set()
+    polling.join()
+    return Load(acknowledged, acknowledged * len(VALUE), elapsed)
+
+
 def stream(zookeeper: str, topic: str, messages: int) -> Load:
     """One stream of a new group reads so many messages from the start; counted from its first message on."""
     with klog.Consumer(zookeeper, f"bench-{uuid.uuid4().hex}", auto_offset_reset="smallest") as consumer:
@@ -70,3 +113,20 @@ def stream(zookeeper: str, topic: str, messages: int) -> Load:
             if not left:
                 break
         return Load(messages - 1, size, time.perf_counter() - start)
+
+
+def stream_alone(port: int, topic: str, messages: int) -> Load:
+    """confluent-kafka's consumer with the settings of a stream takes the values of so many messages, by a thousand."""
+    settings = consumer_settings("alone", {"auto_offset_reset": "smallest"}).librdkafka
+    consumer = Consumer({**settings, "bootstrap.servers": f"127.0.0.1:{port}"})
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    size, left = 0, messages - 1
+    consumer.consume(1, 30)
+    start = time.perf_counter()
+    while left > 0:
+        found = consumer.consume(min(left, 1000), 1)
+        size += sum(len(one.value()) for one in found)
+        left -= len(found)
+    elapsed = time.perf_counter() - start
+    consumer.close()
+    return Load(messages - 1, size, elapsed)

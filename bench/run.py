@@ -207,34 +207,36 @@ class Bench:
     # --- klog's library ---
 
     def library(self, rounds: int) -> None:
-        """`klog.Producer` and `klog.Consumer` as they are, against the running klog."""
+        """`klog.Producer` and `klog.Consumer` as they are, and what they are built on, against the running klog."""
         klog = next((system for system in self._systems if isinstance(system, Klog)), None)
         if klog is None:
             return
         port, seconds = klog.port, self._sizes.seconds
-        sends: tuple[tuple[str, Callable[[str], Load]], ...] = (
-            (bars.LIBRARY_ASYNC, lambda topic: library.send(port, topic, seconds, "async")),
-            (bars.LIBRARY_SETS, lambda topic: library.send(port, topic, seconds, "async", set_of=50)),
-            (bars.LIBRARY_SYNC, lambda topic: library.send(port, topic, seconds, "sync")),
-            (bars.LIBRARY_SYNC_8, lambda topic: library.send(port, topic, seconds, "sync", threads=8)),
+        sends: tuple[tuple[str, str, Callable[[str], Load]], ...] = (
+            (bars.LIBRARY_ASYNC, klog.name, lambda topic: library.send(port, topic, seconds, "async")),
+            (bars.LIBRARY_ASYNC, CEILING, lambda topic: library.send_alone(port, topic, seconds)),
+            (bars.LIBRARY_SETS, klog.name, lambda topic: library.send(port, topic, seconds, "async", set_of=50)),
+            (bars.LIBRARY_SYNC, klog.name, lambda topic: library.send(port, topic, seconds, "sync")),
+            (bars.LIBRARY_SYNC_8, klog.name, lambda topic: library.send(port, topic, seconds, "sync", threads=8)),
         )
         for number in numbered(rounds):
-            for name, send in sends:
+            for name, system, send in sends:
                 with self._failing(name, klog), self._topic(klog, 1) as topic:
-                    self._loaded(name, klog, number, send(topic))
+                    self._loaded(name, system, number, send(topic))
         with self._failing(bars.LIBRARY_STREAM, klog), self._topic(klog, 1) as topic:
             messages = fill(port, topic, FILL_MESSAGES, 200, self._sizes.consume_bytes)
             for number in numbered(rounds):
-                self._loaded(bars.LIBRARY_STREAM, klog, number, library.stream(klog.zookeeper, topic, messages))
+                self._loaded(bars.LIBRARY_STREAM, klog.name, number, library.stream(klog.zookeeper, topic, messages))
+                self._loaded(bars.LIBRARY_STREAM, CEILING, number, library.stream_alone(port, topic, messages))
 
-    def _loaded(self, name: str, system: System, number: int, load: Load) -> None:
+    def _loaded(self, name: str, system: str, number: int, load: Load) -> None:
         figures = {
             "messages_per_s": load.messages / load.seconds,
             "megabytes_per_s": load.value_bytes / load.seconds / 1e6,
         }
         if number >= 0:
-            self.record.add(name, system.name, figures)
-            say(f"{name}: {_line(figures)}")
+            self.record.add(name, system, figures)
+            say(f"{name}: {system}: {_line(figures)}")
 
     # --- klog's commands ---
 
