@@ -14,15 +14,37 @@ from bench import klog_system
 
 REPOSITORY = Path(__file__).parents[2]
 SUITES = (
-    "tests/record/test_batch.py",
-    "tests/record/test_records.py",
+    "tests/crash/test_kill.py",
+    "tests/net/test_connection.py",
+    "tests/net/test_memory_pool.py",
+    "tests/net/test_tls.py",
+    "tests/net/test_turns.py",
+    "tests/net/test_unsent.py",
+    "tests/protocol",
     "tests/record/test_admitted_headers.py",
     "tests/record/test_admitted_records.py",
-    "tests/protocol",
+    "tests/record/test_batch.py",
+    "tests/record/test_records.py",
+    "tests/replication/test_follower_model.py",
+    "tests/replication/test_isr.py",
+    "tests/replication/test_led_partition.py",
+    "tests/replication/test_led_partition_model.py",
+    "tests/replication/test_settled.py",
+    "tests/storage/test_crash.py",
+    "tests/storage/test_flusher.py",
+    "tests/storage/test_follower_log.py",
+    "tests/storage/test_log_model.py",
+    "tests/storage/test_lookup.py",
+    "tests/storage/test_reads.py",
+    "tests/storage/test_recovery.py",
+    "tests/storage/test_retention.py",
+    "tests/storage/test_rules.py",
 )
+"""Those that put real objects, real files and real brokers to work. A compiled class takes nothing else in its place:
+suites with imitations of one run by the source alone."""
 ROUNDS = 400
 
-pytestmark = pytest.mark.long("a C compiler builds six modules; the source of each has its own room's tests")
+pytestmark = pytest.mark.long("a C compiler builds thirty modules; the source of each has its own room's tests")
 
 
 def run(folder: Path, *words: str, **environment: str) -> str:
