@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-
 from tests.cli.runner import klog
 from tests.cluster.load import judge, load
 from tests.cluster.replica_bytes import assert_identical
