@@ -5,11 +5,8 @@ A restored topic is led by a replica that has everything, and never begins empty
 
 from __future__ import annotations
 
-import contextlib
 import random
 import secrets
-import threading
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -22,8 +19,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from klog.coordination import committed, topic_deletion, topics
 from klog.coordination.embedded import ZooKeeperServer
 from klog.coordination.topics import Deletion
-from klog.errors import KlogError, NoSuchThing, Refused, TopicAlreadyExists
-from klog.protocol.apis import ApiKey
+from klog.errors import NoSuchThing, Refused, TopicAlreadyExists
 from tests.broker_fixture import RunningBroker
 from tests.cli.runner import act_rows, klog
 from tests.cluster_fixture import RunningCluster
@@ -418,54 +414,6 @@ def test_whatever_is_killed_there_is_the_topic_or_the_deleted_topic(cluster: Run
     cluster.start()
     cluster.wait_until(lambda: topic_id(cluster, topic) is None, "the purge goes on")
     cluster.wait_until(lambda: not any(folders(one, topic) for one in cluster.brokers.values()), "its logs are gone")
-
-
-@pytest.mark.parametrize(
-    "api",
-    [
-        ApiKey.DELETE_TOPICS,
-        *(
-            pytest.param(one, marks=pytest.mark.long("another act"))
-            for one in (ApiKey.RESTORE_TOPIC, ApiKey.PURGE_TOPIC)
-        ),
-    ],
-)
-def test_a_controller_that_is_killed_meanwhile(cluster: RunningCluster, topic: str, api: ApiKey) -> None:
-    cluster.heal()
-    at = ["-B", cluster.bootstrap]
-    cluster.create(topic, 4)
-    send(cluster.bootstrap, topic, 100)
-    had, shown = contents(cluster.bootstrap, topic), facts(at, topic)
-    for delay_s in (0.0, 0.01):
-        cluster.heal()
-        if api is not ApiKey.DELETE_TOPICS:
-            delete(at, topic)
-        doomed, one_id = cluster.controller(), topic_id(cluster, topic)
-        fields = {"topic_names": [topic], "timeout": 1000} if api is ApiKey.DELETE_TOPICS else {"topic_id": one_id}
-        version = 4 if api is ApiKey.DELETE_TOPICS else 0
-        asking = threading.Thread(target=ask, args=(cluster, doomed, api, version), kwargs=fields)
-        asking.start()
-        time.sleep(delay_s)
-        cluster.kill(doomed)
-        asking.join(WITHIN_S)
-        others = set(cluster.brokers) - {doomed}
-        cluster.wait_until(lambda others=others: cluster.controller() in others, "another controller")  # type: ignore[misc]
-        cluster.start()
-        if api is ApiKey.PURGE_TOPIC and not is_deleted(cluster, topic):
-            cluster.wait_until(lambda: topic_id(cluster, topic) is None, "the purge goes on")
-            cluster.wait_until(lambda: not any(folders(one, topic) for one in cluster.brokers.values()), "all is gone")
-            return
-        if is_deleted(cluster, topic):
-            assert listed(at, topic)["messages"] == 100
-            restore(at, topic)
-        cluster.wait_in_sync(topic)
-        assert contents(cluster.bootstrap, topic) == had
-        assert facts(at, topic) == shown
-
-
-def ask(cluster: RunningCluster, broker_id: int, api: ApiKey, version: int, **fields: Any) -> None:
-    with contextlib.suppress(KlogError):
-        cluster.ask(broker_id, api, version, **fields)
 
 
 @pytest.mark.long("each act and each kill is in a story above")
