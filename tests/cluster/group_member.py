@@ -125,63 +125,6 @@ def confluent(member: Member) -> None:
     consumer.close()
 
 
-def kafka_python(member: Member) -> None:
-    from kafka import KafkaConsumer, TopicPartition  # type: ignore[import-untyped]
-    from kafka.consumer.subscription_state import ConsumerRebalanceListener  # type: ignore[import-untyped]
-    from kafka.coordinator.assignors.cooperative_sticky import (  # type: ignore[import-untyped]
-        CooperativeStickyAssignor,
-    )
-    from kafka.coordinator.assignors.range import RangePartitionAssignor  # type: ignore[import-untyped]
-    from kafka.errors import KafkaError, UnknownBrokerIdError  # type: ignore[import-untyped]
-    from kafka.structs import OffsetAndMetadata  # type: ignore[import-untyped]
-
-    assignors = {"range": RangePartitionAssignor, "cooperative-sticky": CooperativeStickyAssignor}
-    consumer = KafkaConsumer(
-        bootstrap_servers=member.bootstrap.split(","),
-        group_id=member.group,
-        group_instance_id=member.instance,
-        partition_assignment_strategy=[assignors[member.strategy]],
-        session_timeout_ms=member.session_ms,
-        heartbeat_interval_ms=member.heartbeat_ms,
-        enable_auto_commit=False,
-        auto_offset_reset="earliest",
-        fetch_max_wait_ms=100,
-        reconnect_backoff_ms=20,
-        reconnect_backoff_max_ms=200,
-        max_poll_records=BATCH,
-    )
-
-    class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
-        def on_partitions_revoked(self, revoked: Any) -> None:
-            return
-
-        def on_partitions_assigned(self, assigned: Any) -> None:
-            generation = consumer._coordinator._generation.generation_id
-            member.owns(generation, [one.partition for one in consumer.assignment()])
-
-    member.tell("subscribed")
-    consumer.subscribe([member.topic], listener=Listener())
-    while not member.is_stopping:
-        try:
-            found = consumer.poll(POLL_MS)
-        except UnknownBrokerIdError:
-            continue  # it raises this where a leader has just died, and goes on when asked again
-        if not found:
-            continue
-        offsets = {one.partition: [record.offset for record in some] for one, some in found.items()}
-        wanted = {
-            TopicPartition(member.topic, partition): OffsetAndMetadata(offset, "", -1)
-            for partition, offset in member.has_read(offsets).items()
-        }
-        try:
-            consumer.commit(wanted)
-        except KafkaError as error:
-            member.tell("refused", why=type(error).__name__)
-        else:
-            member.tell("committed", offsets={one.partition: what.offset for one, what in wanted.items()})
-    consumer.close()
-
-
 async def aio_kafka(member: Member) -> None:
     from aiokafka import (  # type: ignore[import-untyped]
         AIOKafkaConsumer,
@@ -240,8 +183,6 @@ def main() -> None:
     match settings["client"]:
         case "confluent":
             confluent(member)
-        case "kafka-python":
-            kafka_python(member)
         case "aiokafka":
             asyncio.run(aio_kafka(member))
 

@@ -29,8 +29,6 @@ from tests.zookeeper_fixture import session_of
 SESSION_MS = 2000
 LOOK_EVERY_S = 0.02
 WAIT_S = 40.0
-JOIN_S = 15.0
-JOIN_TRIES = 3
 
 
 class MemberProcess:
@@ -144,21 +142,6 @@ class Group:
         }
         self.members.append(MemberProcess(f"{client}-{len(self.members)}", all_settings))
         return self.members[-1]
-
-    def join(self, client: str, *others: MemberProcess) -> MemberProcess:
-        """A further member, settled with these. One that does not come is killed, and another begun.
-
-        For kafka-python 3.0.12, which waited for an answer for good once in some hundred times.
-        """
-        for _ in range(JOIN_TRIES):
-            one = self.member(client)
-            deadline = time.monotonic() + JOIN_S
-            while time.monotonic() < deadline:
-                if self.is_settled(*others, one):
-                    return one
-                time.sleep(LOOK_EVERY_S)
-            one.kill()
-        raise AssertionError(f"no {client} has joined\n{self.story()}\n{self.cluster.logs()}")
 
     def end(self) -> None:
         self._stop.set()
