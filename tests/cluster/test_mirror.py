@@ -20,7 +20,6 @@ from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as At
 
 from klog.admin.settings import describe_settings
-from klog.client.blocking import BlockingChannel
 from klog.client.positions import LATEST
 from klog.client.raw_fetch import RawCluster
 from klog.coordination import committed
@@ -33,7 +32,6 @@ from klog.errors import (
     UsageError,
 )
 from klog.names import TopicPartition
-from klog.protocol import codec
 from klog.protocol.apis import ApiKey
 from klog.record.codec import Codec
 from klog.record.provenance_header import Marker, Source
@@ -195,41 +193,6 @@ def test_whoever_dies_each_message_once(source: RunningBroker, three: RunningClu
     assert judge(source.bootstrap, three.bootstrap, topic) > 0
 
 
-@pytest.mark.long("a second mirror; test_whoever_dies_each_message_once has one")
-def test_two_at_once(
-    source: RunningBroker, make_broker: Callable[..., RunningBroker], topic: str, tmp_path: Path
-) -> None:
-    """The younger one ends and says who is at work; nothing is doubled."""
-    target = make_broker(2, chroot=f"{source.zookeeper}-target", folder=tmp_path / "target").start()
-    create(source.bootstrap, topic)
-    load = Load(source.bootstrap, topic)
-    words = flags(source.bootstrap, target.bootstrap, topic)
-    try:
-        with mirror_process(*words) as older:
-            deadline = time.monotonic() + ENDS_WITHIN_S
-            while _messages(target.bootstrap, topic) < 1:
-                assert time.monotonic() < deadline, older.end()
-                time.sleep(0.05)
-            with mirror_process(*words) as younger:
-                code, _, said = younger.end()
-            assert code == 1
-            assert f"process {older.process.pid} on " in said
-            assert "copies" in said
-            assert older.process.poll() is None
-            load.stop()
-            older.process.send_signal(signal.SIGINT)
-            code, out, said = older.end()
-            assert code == 0, said
-            assert "stopped" in said
-            rows = [json.loads(line) for line in out.splitlines()]
-            assert rows[-1]["topic"] == topic
-    finally:
-        load.stop()
-    with mirror_process(*words, "-e") as last:
-        assert last.end()[0] == 0
-    assert judge(source.bootstrap, target.bootstrap, topic) > 0
-
-
 def _ends(bootstrap: str, topic: str, partitions: int) -> int:
     """The sum of the ends of a topic's partitions; 0 while there is none."""
     try:
@@ -240,17 +203,6 @@ def _ends(bootstrap: str, topic: str, partitions: int) -> int:
             return sum(found.values())
     except KlogError:
         return 0
-
-
-def _messages(bootstrap: str, topic: str) -> int:
-    host, _, port = bootstrap.rpartition(":")
-    channel = BlockingChannel.connect(host, int(port))
-    try:
-        asked = {"partition_index": 0, "from_offset": -2, "to_offset": -1}
-        answer = channel.request(codec.request(ApiKey.COUNT_MESSAGES, 0, topics=[{"name": topic, "ranges": [asked]}]))
-        return int(answer.topics[0].ranges[0].messages)
-    finally:
-        channel.close()
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import struct
 import time
-from collections.abc import Callable
 
 import crc32c
 
@@ -16,9 +15,8 @@ from klog.protocol.apis import ApiKey
 from klog.record.batch import CRC_AT, CRC_FROM
 from klog.record.records import Record, encode_batch
 from klog.replication.led_partition import REFUSED_S
-from tests.broker_fixture import RunningBroker
 from tests.cluster_fixture import RunningCluster
-from tests.server.asking import FIRST_MS, create, error, produce_request
+from tests.server.asking import FIRST_MS, error, produce_request
 
 PRODUCER = 7_000_000
 WINDOW = 5
@@ -68,19 +66,6 @@ def write(bootstrap: str, topic: str, count: int) -> list[int]:
         channel.close()
     assert all(code == 0 for code, _ in found)
     return [offset for _, offset in found]
-
-
-def test_after_a_broker_was_restarted(make_broker: Callable[..., RunningBroker], topic: str) -> None:
-    """Stopped in order, and killed and without the checkpoint: the window lies in several segments then."""
-    broker = make_broker().start()
-    create(broker.bootstrap, topic, segment_bytes="150")  # a batch each
-    wanted = write(broker.bootstrap, topic, WINDOW + 1)
-    assert len(list((broker.folder / "data").glob(f"{topic}-0/*.log"))) >= WINDOW
-    assert broker.stop() == 0
-    repeat(broker.start().bootstrap, topic, wanted)
-    broker.kill()
-    (broker.folder / "data" / "log-summary-checkpoint").unlink()
-    repeat(broker.start().bootstrap, topic, wanted)
 
 
 def test_after_the_leader_changed(three: RunningCluster, topic: str) -> None:
