@@ -72,6 +72,14 @@ class RunningCluster:
         self.wait_until_known()
         return self
 
+    @contextmanager
+    def started(self) -> Iterator[RunningCluster]:
+        """All of it, and ended whatever happens: the cluster of a fixture."""
+        try:
+            yield self.start()
+        finally:
+            self.end()
+
     def end(self) -> None:
         """Nothing of it runs afterwards."""
         for broker in (*self.brokers.values(), *self.retired):
@@ -318,10 +326,8 @@ def shared_three(zookeeper: ZooKeeperServer, tmp_path_factory: pytest.TempPathFa
         group__min__session__timeout__ms="1000",
         leader__imbalance__check__interval__seconds="3600",  # no leader moves in the middle of a test
     )
-    try:
-        yield running.start()
-    finally:
-        running.end()
+    with running.started():
+        yield running
 
 
 @pytest.fixture

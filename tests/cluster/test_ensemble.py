@@ -84,8 +84,7 @@ def test_one_killed_and_one_cut_off_under_load(ensemble: Ensemble, tmp_path: Pat
     ensemble.start_all()
     assert sorted(str(ensemble.mode(one)) for one in IDS) == ["follower", "follower", "leader"]
     cluster = RunningCluster(tmp_path / "cluster", f"{ensemble.address}/klog", 3, min__insync__replicas="2")
-    try:
-        cluster.start()
+    with cluster.started():
         cluster.create("t", 3)
         made: list[str] = []
 
@@ -114,8 +113,6 @@ def test_one_killed_and_one_cut_off_under_load(ensemble: Ensemble, tmp_path: Pat
             with session_of(f"127.0.0.1:{ensemble.ports[one]}/klog") as session:
                 session.sync("/brokers/topics")
                 assert set(session.children("/brokers/topics")) >= {"t", *made}
-    finally:
-        cluster.end()
 
 
 def tried(attempt: Callable[[], int]) -> int | None:

@@ -54,11 +54,8 @@ def own(tmp_path: Path) -> Iterator[OwnZooKeeper]:
 
 @pytest.fixture
 def cluster(own: OwnZooKeeper, tmp_path: Path) -> Iterator[RunningCluster]:
-    made = RunningCluster(tmp_path / "cluster", f"{own.address}/lost", 3, min__insync__replicas="2")
-    try:
-        yield made.start()
-    finally:
-        made.end()
+    with RunningCluster(tmp_path / "cluster", f"{own.address}/lost", 3, min__insync__replicas="2").started() as made:
+        yield made
 
 
 def dirs(cluster: RunningCluster, *brokers: int) -> list[str]:
