@@ -38,7 +38,6 @@ class Member:
         self.topic: str = settings["topic"]
         self.session_ms: int = settings["session_ms"]
         self.strategy: str = settings["strategy"]
-        self.instance: str | None = settings["instance"]
         self.is_stopping = False
         self._is_to_hang = False
         self._owned: tuple[int, list[int]] = (-1, [])
@@ -82,7 +81,6 @@ def confluent(member: Member) -> None:
         {
             "bootstrap.servers": member.bootstrap,
             "group.id": member.group,
-            **({"group.instance.id": member.instance} if member.instance else {}),
             "partition.assignment.strategy": member.strategy,
             "session.timeout.ms": member.session_ms,
             "heartbeat.interval.ms": member.heartbeat_ms,
@@ -138,7 +136,6 @@ async def aio_kafka(member: Member) -> None:
     consumer = AIOKafkaConsumer(
         bootstrap_servers=member.bootstrap.split(","),
         group_id=member.group,
-        group_instance_id=member.instance,
         partition_assignment_strategy=[{"range": RangePartitionAssignor}[member.strategy]],
         session_timeout_ms=member.session_ms,
         rebalance_timeout_ms=member.session_ms * 2,

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -113,7 +113,7 @@ class Group:
         self.members: list[MemberProcess] = []
         self.samples: list[tuple[float, dict[int, int]]] = []
         """(when, partition -> what ZooKeeper had as committed)"""
-        self._settings = {"strategy": "range", "session_ms": SESSION_MS, "instance": None, **settings}
+        self._settings = {"strategy": "range", "session_ms": SESSION_MS, **settings}
         self._stop = threading.Event()
         self._watching = threading.Thread(target=self._watch, daemon=True)
         self._watching.start()
@@ -197,10 +197,10 @@ class Group:
             lines += [f"    {event}"[:200] for event in one.events[-5:]]
         return "\n".join(lines)
 
-    def judge(self, done: Load, in_place_of: Mapping[str, str] = {}) -> None:
+    def judge(self, done: Load) -> None:
         """AssertionError for a promise that was not kept: see `tests.cluster.group_judge`."""
         said = {one.name: list(one.events) for one in self.members}
-        judge_owners(said, in_place_of)
+        judge_owners(said)
         judge_commits(said.values(), self.samples)
         judge_reads(
             said.values(), {partition: [offset for _, offset in told] for partition, told in done.acked.items()}

@@ -265,10 +265,11 @@ def _ends(consumer: Consumer, wanted: TopicPartition, deadline: float) -> tuple[
 
 
 def judge(done: Load, bootstrap: str, **settings: object) -> None:
-    """AssertionError for a message that was acknowledged and is not there, not there alone, or not where it was said.
+    """AssertionError for a message that was given up, or was acknowledged and is not there alone where it was said.
 
     A message that was sent and never acknowledged may be there or not.
     """
+    assert done.failed == []
     found = read(bootstrap, done.topic, done.partitions, **settings)
     for partition, told in done.acked.items():
         there = found[partition]

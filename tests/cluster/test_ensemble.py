@@ -107,7 +107,6 @@ def test_one_killed_and_one_cut_off_under_load(ensemble: Ensemble, tmp_path: Pat
             ensemble.servers[silent].identity.send(signal.SIGCONT)
             cluster.wait_until(lambda: ensemble.mode(silent) == "follower", "it follows the others")
             goes_on("all-are-there")
-        assert running.failed == []
         judge(running, cluster.bootstrap)
         for one in IDS:  # each has all of it
             with session_of(f"127.0.0.1:{ensemble.ports[one]}/klog") as session:

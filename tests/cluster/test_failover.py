@@ -16,21 +16,6 @@ from tests.cluster_fixture import RunningCluster
 Record = Callable[[str, object], None]
 
 
-def test_the_leader_is_killed(three: RunningCluster, topic: str, record_property: Record) -> None:
-    three.create(topic)
-    with load(three.bootstrap, topic) as running:
-        leader = three.leader_of(topic)
-        three.kill(leader)
-        running.wait_for_more(50)
-        assert three.wait_for_leader(topic, other_than=leader) != leader
-        three.start(leader)
-        three.wait_in_sync(topic)
-    record_property("longest_s_without_ack", round(running.longest_gap_s(), 3))
-    assert running.failed == []
-    judge(running, three.bootstrap)
-    assert_identical(three, topic)
-
-
 def test_the_leader_hangs(three: RunningCluster, topic: str, record_property: Record) -> None:
     """No connection is refused, so the session's end tells; the old leader finds out when it runs again.
 
@@ -48,7 +33,6 @@ def test_the_leader_hangs(three: RunningCluster, topic: str, record_property: Re
         three.wait_in_sync(topic)
         running.wait_for_more(30)
     record_property("longest_s_without_ack", round(running.longest_gap_s(), 3))
-    assert running.failed == []
     judge(running, three.bootstrap)
     assert_identical(three, topic)
 
@@ -69,6 +53,5 @@ def test_the_controller_is_killed(three: RunningCluster, topic: str, record_prop
         assert three.controller() in (other, third)
         three.start(controller)
         three.wait_in_sync(topic)
-    assert running.failed == []
     judge(running, three.bootstrap)
     assert_identical(three, topic, partitions=2)

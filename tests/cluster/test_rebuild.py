@@ -110,7 +110,6 @@ def test_the_cluster_comes_back_from_its_log_dirs(own: OwnZooKeeper, cluster: Ru
         acked = running.count()
         running.wait_for_more(100)
         assert running.count() > acked
-    assert running.failed == []
     judge(running, cluster.bootstrap)
     cluster.start()
     cluster.wait_in_sync(topic)

@@ -34,7 +34,6 @@ def test_a_follower_that_hangs_leaves_the_isr_and_comes_back(three: RunningClust
         running.wait_for_more(50)
         three.cont(follower)
         three.wait_in_sync(topic)
-    assert running.failed == []
     judge(running, three.bootstrap)
     assert_identical(three, topic)
 

@@ -28,7 +28,6 @@ def test_all_three(three: RunningCluster, topic: str, record_property: Record) -
         record_property("s_from_start_to_first_ack", round(time.monotonic() - begun, 3))
         running.wait_for_more(60)
         assert running.count() > acked
-    assert running.failed == []
     judge(running, three.bootstrap)
     three.wait_in_sync(topic)
     assert_identical(three, topic, PARTITIONS)
