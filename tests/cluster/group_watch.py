@@ -16,8 +16,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import psutil
-
 from klog.coordination import committed
 from klog.errors import KlogError
 from tests.broker_fixture import ROOT
@@ -58,24 +56,10 @@ class MemberProcess:
         return [one for one in list(self.events) if one["is"] == what]
 
     @property
-    def first_record_s(self) -> float:
-        """From its subscription to its first record; it has read some."""
-        return float(self.said("read")[0]["at"] - self.said("subscribed")[0]["at"])
-
-    @property
     def owned(self) -> tuple[int, frozenset[int]]:
         """(generation, partitions), as it last said."""
         found = self.said("owner")
         return (found[-1]["generation"], frozenset(found[-1]["partitions"])) if found else (-1, frozenset())
-
-    def hang(self) -> None:
-        """It stops, with something read that it has not committed."""
-        self.process.send_signal(signal.SIGUSR1)
-        status = psutil.Process(self.process.pid).status
-        deadline = time.monotonic() + WAIT_S
-        while status() != psutil.STATUS_STOPPED:
-            assert time.monotonic() < deadline, f"{self.name} reads nothing"
-            time.sleep(LOOK_EVERY_S)
 
     def wake(self) -> None:
         self.process.send_signal(signal.SIGCONT)
@@ -83,19 +67,6 @@ class MemberProcess:
     def kill(self) -> None:
         """kill -9: it does not leave."""
         self.process.kill()
-        self._gone()
-
-    def leave(self) -> None:
-        """It leaves the group, and ends."""
-        self.process.terminate()
-        self._gone()
-
-    def end(self) -> None:
-        if self.runs:
-            self.process.kill()
-        self._gone()
-
-    def _gone(self) -> None:
         self.process.wait(WAIT_S)
         self._reader.join()
         assert self.process.stdout is not None
@@ -130,34 +101,23 @@ class Group:
                     # When it was read, at the latest: what the members say is compared by the time they said it.
                     self.samples.append((time.monotonic(), offsets))
 
-    def member(self, client: str = "confluent", **settings: Any) -> MemberProcess:
+    def member(self) -> MemberProcess:
         """A further member, which begins to join."""
-        all_settings = {
-            "client": client,
-            "bootstrap": self.cluster.bootstrap,
-            "group": self.name,
-            "topic": self.topic,
-            **self._settings,
-            **settings,
-        }
-        self.members.append(MemberProcess(f"{client}-{len(self.members)}", all_settings))
+        whose = {"bootstrap": self.cluster.bootstrap, "group": self.name, "topic": self.topic}
+        self.members.append(MemberProcess(f"member-{len(self.members)}", {**whose, **self._settings}))
         return self.members[-1]
 
     def end(self) -> None:
         self._stop.set()
         self._watching.join()
         for one in self.members:
-            one.end()
+            one.kill()
 
     # --- what is asked and waited for -----------------------------------------------------------------------------
 
     @property
     def committed(self) -> dict[int, int]:
         return self.samples[-1][1] if self.samples else {}
-
-    @property
-    def generation(self) -> int:
-        return max((one.owned[0] for one in self.members), default=-1)
 
     def is_settled(self, *members: MemberProcess) -> bool:
         """These, and nobody else, have all partitions among them, in one generation."""
