@@ -6,6 +6,7 @@ import asyncio
 import json
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 from kazoo.client import KazooClient
@@ -25,14 +26,22 @@ from tests.tools.verbs import check, make_topic, run, send
 from tests.zookeeper_fixture import session_of
 
 
+@contextmanager
+def tool_of(address: str) -> Iterator[KazooClient]:
+    """A session as such a tool has it."""
+    client = KazooClient(address)
+    client.start()
+    try:
+        yield client
+    finally:
+        client.stop()
+        client.close()
+
+
 @pytest.fixture
 def tools(three: RunningCluster) -> Iterator[KazooClient]:
-    """A session as such a tool has it."""
-    client = KazooClient(three.zookeeper)
-    client.start()
-    yield client
-    client.stop()
-    client.close()
+    with tool_of(three.zookeeper) as client:
+        yield client
 
 
 def settings_of(bootstrap: str, topic: str) -> dict[str, str | None]:
@@ -98,9 +107,7 @@ def test_no_settings_in_the_way_of_rule_r4(three: RunningCluster, tools: KazooCl
 
 def test_marks_that_are_not_to_be_followed_go(make_broker: Callable[..., RunningBroker], topic: str) -> None:
     broker = make_broker(delete__topic__enable="false").start()
-    client = KazooClient(broker.zookeeper)
-    client.start()
-    try:
+    with tool_of(broker.zookeeper) as client:
         era_tools.make_topic(client, topic, {0: [1]})
         broker.wait_for_log("registry_watch", topic)
         for version, code in ((1, BAD_REQUEST), (5, DELETION_DISABLED)):  # nor what clients ask for
@@ -117,9 +124,6 @@ def test_marks_that_are_not_to_be_followed_go(make_broker: Callable[..., Running
         broker.start()
         wait(lambda: client.get_children("/admin/delete_topics") == [])
         assert send(broker.bootstrap, topic, b"a\n").is_complete
-    finally:
-        client.stop()
-        client.close()
 
 
 BROKEN = [
@@ -137,9 +141,7 @@ BROKEN += ['{"partitions":{"²":[1]}}'.encode(), b'{"partitions":{"0":[true]}}',
 
 def test_nonsense_is_told_and_ends_nothing(make_broker: Callable[..., RunningBroker], topic: str) -> None:
     broker = make_broker().start()
-    client = KazooClient(broker.zookeeper)
-    client.start()
-    try:
+    with tool_of(broker.zookeeper) as client:
         era_tools.make_topic(client, topic, {0: [1]}, {"retention.ms": "86400000", "segment.bytes": "1048576"})
         broker.wait_for_log("registry_watch", topic)
         epoch = epoch_of(broker.zookeeper)
@@ -179,9 +181,6 @@ def test_nonsense_is_told_and_ends_nothing(make_broker: Callable[..., RunningBro
         wait(lambda: settings_of(broker.bootstrap, topic) == {"retention.ms": "-1", "retention.bytes": "-1"})
         assert klog("topic", "config", topic, "retention.ms=5000000", "-B", broker.bootstrap).code == 0
         assert json.loads(client.get(f"/config/topics/{topic}")[0])["config"]["retention.ms"] == "5000000"
-    finally:
-        client.stop()
-        client.close()
 
 
 def test_a_topic_that_a_tool_grows_between_two_controllers_keeps_its_logs(
@@ -189,9 +188,7 @@ def test_a_topic_that_a_tool_grows_between_two_controllers_keeps_its_logs(
 ) -> None:
     """The tool drops the id, and what lies under another id is never served."""
     broker = make_broker().start()
-    client = KazooClient(broker.zookeeper)
-    client.start()
-    try:
+    with tool_of(broker.zookeeper) as client:
         make_topic(broker.bootstrap, topic, 2)
         assert send(broker.bootstrap, topic, b"a\nb\n").is_complete
         there = [offsets(broker.bootstrap, topic, one) for one in range(2)]
@@ -200,9 +197,6 @@ def test_a_topic_that_a_tool_grows_between_two_controllers_keeps_its_logs(
         broker.start()
         wait(lambda: broker_knows(broker, topic) == 3)
         assert [offsets(broker.bootstrap, topic, one) for one in range(2)] == there
-    finally:
-        client.stop()
-        client.close()
 
 
 def broker_knows(broker: RunningBroker, topic: str) -> int:
