@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import socket
 import struct
 import threading
@@ -22,6 +21,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
+
+from bench.processes import free_port
 
 HOST = "127.0.0.1"
 CLIENT = "client"
@@ -196,29 +197,6 @@ def _reset(transport: asyncio.WriteTransport) -> None:
         except OSError:
             pass
     transport.abort()
-
-
-def free_port() -> int:
-    """A port that nobody listens on, below those that the kernel gives to outgoing connections."""
-    for port in _PORTS:
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind((HOST, port))
-            except OSError:
-                continue
-            return port
-    raise OSError("no free port found")
-
-
-def _port_numbers() -> Iterable[int]:
-    """Every port of a range once, beginning anywhere: two runs at once rarely meet."""
-    first, count = 12_000, 8_000
-    start = os.getpid() * 37
-    yield from (first + (start + at) % count for at in range(count))
-
-
-_PORTS = iter(_port_numbers())
 
 
 def owner_of_port(port: int, gate_port: int, processes: dict[str, int]) -> str:
