@@ -11,7 +11,6 @@ from contextlib import contextmanager
 import pytest
 from kazoo.client import KazooClient
 
-from klog.admin.settings import describe_settings
 from klog.coordination import controller_election, topics
 from klog.errors import KlogError, UnknownTopicOrPartition
 from klog.protocol.apis import ApiKey
@@ -22,7 +21,7 @@ from tests.cluster.test_hung_disk import produced_by_whoever_leads
 from tests.cluster_fixture import RunningCluster
 from tests.server.asking import ask, error, offsets
 from tests.server.test_admin import BAD_REQUEST, DELETION_DISABLED
-from tests.tools.verbs import check, make_topic, run, send
+from tests.tools.verbs import check, make_topic, own_settings, run, send
 from tests.zookeeper_fixture import session_of
 
 
@@ -44,12 +43,6 @@ def tools(three: RunningCluster) -> Iterator[KazooClient]:
         yield client
 
 
-def settings_of(bootstrap: str, topic: str) -> dict[str, str | None]:
-    """Those that are the topic's own."""
-    found = run(bootstrap, lambda cluster: describe_settings(cluster, [topic]))[topic]
-    return {one.name: one.value for one in found if one.source == "topic"}
-
-
 def epoch_of(zookeeper: str) -> int:
     """The controller's."""
     with session_of(zookeeper) as session:
@@ -67,7 +60,7 @@ def test_a_topic_is_made_grown_configured_and_deleted(three: RunningCluster, too
     described = klog("topic", "describe", topic, "-B", three.bootstrap, "-o", "json")
     assert [row["replicas"] for row in json.loads(described.stdout)["rows"]] == [[1, 2, 3], [2, 3, 1]]
     assert send(three.bootstrap, topic, b"a\nb\nc\n").is_complete
-    assert settings_of(three.bootstrap, topic) == {"retention.ms": "86400000"}
+    assert own_settings(three.bootstrap, topic) == {"retention.ms": "86400000"}
     with session_of(three.zookeeper) as session:
         before = topics.find(session, topic)
     assert before is not None and before.topic_id is not None
@@ -82,9 +75,9 @@ def test_a_topic_is_made_grown_configured_and_deleted(three: RunningCluster, too
 
     era_tools.change_settings(tools, topic, {"retention.ms": "5000000", "segment.bytes": "1048576"})
     wanted = {"retention.ms": "5000000", "segment.bytes": "1048576"}
-    three.wait_until(lambda: settings_of(three.bootstrap, topic) == wanted, "the settings hold")
+    three.wait_until(lambda: own_settings(three.bootstrap, topic) == wanted, "the settings hold")
     era_tools.change_settings(tools, topic, {})
-    three.wait_until(lambda: settings_of(three.bootstrap, topic) == {}, "they hold no more")
+    three.wait_until(lambda: own_settings(three.bootstrap, topic) == {}, "they hold no more")
 
     folders = [broker.folder / "data" / f"{topic}-0" for broker in three.brokers.values()]
     assert all(folder.is_dir() for folder in folders)
@@ -100,9 +93,9 @@ def test_no_settings_in_the_way_of_rule_r4(three: RunningCluster, tools: KazooCl
     """Followers of such a topic could not be told to be late: only these settings are left out."""
     era_tools.make_topic(tools, topic, {0: [1, 2]}, {"flush.messages": "1000000", "flush.ms": "3600000"})
     three.wait_in_sync(topic)
-    assert settings_of(three.bootstrap, topic) == {}
+    assert own_settings(three.bootstrap, topic) == {}
     era_tools.change_settings(tools, topic, {"flush.messages": "1000000", "retention.ms": "777777"})
-    three.wait_until(lambda: settings_of(three.bootstrap, topic) == {"retention.ms": "777777"}, "the other one holds")
+    three.wait_until(lambda: own_settings(three.bootstrap, topic) == {"retention.ms": "777777"}, "the other one holds")
 
 
 def test_marks_that_are_not_to_be_followed_go(make_broker: Callable[..., RunningBroker], topic: str) -> None:
@@ -156,8 +149,8 @@ def test_nonsense_is_told_and_ends_nothing(make_broker: Callable[..., RunningBro
         broker.wait_for_log("registry_watch", f"{topic}-b")
         # What was known holds; of what is new what can be read, and retention only as it was meant.
         assert send(broker.bootstrap, topic, b"a\n").is_complete
-        assert settings_of(broker.bootstrap, topic) == {"retention.ms": "86400000", "segment.bytes": "1048576"}
-        assert settings_of(broker.bootstrap, f"{topic}-b") == {"retention.ms": "-1", "segment.bytes": "1048576"}
+        assert own_settings(broker.bootstrap, topic) == {"retention.ms": "86400000", "segment.bytes": "1048576"}
+        assert own_settings(broker.bootstrap, f"{topic}-b") == {"retention.ms": "-1", "segment.bytes": "1048576"}
         told = {one.what.removeprefix("zookeeper ") for one in asyncio.run(check(broker.bootstrap, None, ["topics"]))}
         assert {f"/brokers/topics/{topic}", f"/config/topics/{topic}-b", "/brokers/topics/no topic name"} <= told
         assert {f"/brokers/topics/broken-{number}" for number in range(len(BROKEN))} <= told
@@ -173,12 +166,12 @@ def test_nonsense_is_told_and_ends_nothing(make_broker: Callable[..., RunningBro
         assert klog("topic", "list", "-B", broker.bootstrap).code == 0
         assert epoch_of(broker.zookeeper) > epoch
         with pytest.raises(UnknownTopicOrPartition):
-            settings_of(broker.bootstrap, topic)
+            own_settings(broker.bootstrap, topic)
         # Mended, it is served as before, with all that was in it, though the tool knows of no id.
         era_tools.grow_topic(client, topic, {0: [1]})
         broker.wait_for_log("registry_watch", topic, " 1 partition")
         wait(lambda: offsets(broker.bootstrap, topic) == (0, 1))
-        wait(lambda: settings_of(broker.bootstrap, topic) == {"retention.ms": "-1", "retention.bytes": "-1"})
+        wait(lambda: own_settings(broker.bootstrap, topic) == {"retention.ms": "-1", "retention.bytes": "-1"})
         assert klog("topic", "config", topic, "retention.ms=5000000", "-B", broker.bootstrap).code == 0
         assert json.loads(client.get(f"/config/topics/{topic}")[0])["config"]["retention.ms"] == "5000000"
 

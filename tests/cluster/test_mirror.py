@@ -19,7 +19,6 @@ import pytest
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as At
 
-from klog.admin.settings import describe_settings
 from klog.client.positions import LATEST
 from klog.client.raw_fetch import RawCluster
 from klog.coordination import committed
@@ -49,7 +48,7 @@ from tests.cluster_fixture import RunningCluster
 from tests.processes import klog_process
 from tests.server.asking import FIRST_MS, ask, create, error, produce
 from tests.tools.copies import codecs_in, everything, values
-from tests.tools.verbs import run
+from tests.tools.verbs import delete_before, own_settings
 from tests.zookeeper_fixture import session_of
 
 ENDS_WITHIN_S = 60.0
@@ -272,7 +271,7 @@ def test_a_target_that_has_removed_what_was_copied(pair: tuple[RunningBroker, Ru
     create(source.bootstrap, topic)
     produce(source.bootstrap, topic, numbered(20))
     mirrored(source.bootstrap, target.bootstrap, once=True, topics=[topic])
-    _remove_all(target.bootstrap, topic)
+    delete_before(target.bootstrap, topic, -1)
     produce(source.bootstrap, topic, numbered(10, first=20))
     (row,) = mirrored(source.bootstrap, target.bootstrap, once=True, topics=[topic])
     assert row.messages == 10
@@ -281,7 +280,7 @@ def test_a_target_that_has_removed_what_was_copied(pair: tuple[RunningBroker, Ru
     later = numbered(10, first=30)
     offsets = produce(source.bootstrap, topic, later)
     produce(target.bootstrap, topic, [[Record(0, FIRST_MS, None, b"plain")]])
-    _remove_all(target.bootstrap, topic)
+    delete_before(target.bootstrap, topic, -1)
     whose = ask(source.bootstrap, ApiKey.METADATA, 7, topics=[], allow_auto_topic_creation=False).cluster_id
     copy = later[0][7]._replace(headers=(Marker(Source(whose, topic, 0)).header(offsets[0] + 7),))
     produce(target.bootstrap, topic, [[copy]])
@@ -293,12 +292,6 @@ def test_a_target_that_has_removed_what_was_copied(pair: tuple[RunningBroker, Ru
         source.bootstrap, target.bootstrap, once=True, topics=[topic], group=f"{topic}-new", note=notes.append
     )
     assert row.messages == 0 and any("taken for copied" in one for one in notes), "without a commit it is said"
-
-
-def _remove_all(bootstrap: str, topic: str) -> None:
-    partitions = [{"partition_index": 0, "offset": -1}]
-    answer = ask(bootstrap, ApiKey.DELETE_RECORDS, 1, timeout=5000, topics=[{"name": topic, "partitions": partitions}])
-    assert error(answer.topics[0].partitions[0]) == 0
 
 
 def test_topics_and_partitions_that_come_later(
@@ -349,13 +342,9 @@ def test_settings_that_say_what_a_topic_holds_are_taken_over(
     mirrored(source.bootstrap, target.bootstrap, once=True, topics=names[:2])
     with pytest.raises(KlogError, match=r"larg|max\.message\.bytes"):
         mirrored(source.bootstrap, target.bootstrap, once=True, topics=[names[2]], take_settings=False)
-    assert own_settings(target.bootstrap, names) == [{**taken, "retention.ms": "1000000"}, taken, {}]
+    found = [own_settings(target.bootstrap, one) for one in names]
+    assert found == [{**taken, "retention.ms": "1000000"}, taken, {}]
     assert [len(row.value or b"") for row in everything(target.bootstrap, names[1])[0]] == [2_000_000]
-
-
-def own_settings(bootstrap: str, topics: list[str]) -> list[dict[str, str | None]]:
-    found = run(bootstrap, lambda cluster: describe_settings(cluster, topics))
-    return [{one.name: one.value for one in found[topic] if one.source == "topic"} for topic in topics]
 
 
 def _eventually(act: Callable[[], object], within_s: float = 10.0) -> None:
