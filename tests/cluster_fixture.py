@@ -72,6 +72,14 @@ class RunningCluster:
         self.wait_until_known()
         return self
 
+    @contextmanager
+    def started(self) -> Iterator[RunningCluster]:
+        """All of it, and ended whatever happens: the cluster of a fixture."""
+        try:
+            yield self.start()
+        finally:
+            self.end()
+
     def end(self) -> None:
         """Nothing of it runs afterwards."""
         for broker in (*self.brokers.values(), *self.retired):
@@ -123,13 +131,14 @@ class RunningCluster:
 
     def ask(self, broker_id: int, api: ApiKey, version: int, /, **fields: Any) -> Any:
         """The answer's entity; raises KlogError when the broker cannot be asked."""
-        with self._channel(broker_id, client_id="test") as channel:
+        with self.channel(broker_id, client_id="test") as channel:
             return channel.request(codec.request(api, version, **fields))
 
     @contextmanager
-    def _channel(self, broker_id: int, **options: str) -> Iterator[BlockingChannel]:
+    def channel(self, broker_id: int, timeout_s: float = ANSWER_S, **options: str) -> Iterator[BlockingChannel]:
+        """A connection to that broker, as a client."""
         host, _, port = self.brokers[broker_id].bootstrap.rpartition(":")
-        channel = BlockingChannel.connect(host, int(port), connect_timeout_s=ANSWER_S, timeout_s=ANSWER_S, **options)
+        channel = BlockingChannel.connect(host, int(port), connect_timeout_s=ANSWER_S, timeout_s=timeout_s, **options)
         try:
             yield channel
         finally:
@@ -151,7 +160,7 @@ class RunningCluster:
             secret = registry.secret(session)
         assert secret is not None
         introduction = Introduction(secret, as_id, broker_id, secrets.token_bytes(NONCE_BYTES))
-        with self._channel(broker_id) as channel:
+        with self.channel(broker_id) as channel:
             introduction.check(channel.request(introduction.proof(channel.request(introduction.greeting()))))
             return channel.request(codec.request(api, version, **fields))
 
@@ -318,10 +327,8 @@ def shared_three(zookeeper: ZooKeeperServer, tmp_path_factory: pytest.TempPathFa
         group__min__session__timeout__ms="1000",
         leader__imbalance__check__interval__seconds="3600",  # no leader moves in the middle of a test
     )
-    try:
-        yield running.start()
-    finally:
-        running.end()
+    with running.started():
+        yield running
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from bench.produce import Shape, fill, produce, pump
 from bench.run import null_system
 from klog.record.admission import check_headers
 from klog.record.records import decode_batch
+from tests.rows import each
 
 A_FETCH = FETCHED_BATCHES * FETCHED_MESSAGES
 
@@ -24,7 +25,7 @@ def port(tmp_path: Path) -> Iterator[int]:
         yield system.port
 
 
-@pytest.mark.parametrize(("count", "value_bytes"), [(1, 0), (1, 1), (50, 200), (3, 70_000)])
+@each(("count", "value_bytes"), [(1, 0), (1, 1), (50, 200), (3, 70_000)])
 def test_a_built_batch_is_one_that_a_leader_takes(count: int, value_bytes: int) -> None:
     batch = bytearray(wire.build_batch(count, value_bytes))
     (header,) = check_headers(memoryview(batch), 1 << 20)

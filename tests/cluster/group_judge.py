@@ -18,11 +18,8 @@ Sample = tuple[float, Mapping[int, int]]
 """(when, partition -> what was committed then)"""
 
 
-def judge_owners(members: Mapping[str, Events], in_place_of: Mapping[str, str] = {}) -> None:
-    """AssertionError for a partition with two owners in a generation, or a member whose generations go back.
-
-    ``in_place_of``: a static member by name -> whom it takes the place of, and the partitions in the same generation.
-    """
+def judge_owners(members: Mapping[str, Events]) -> None:
+    """AssertionError for a partition with two owners in a generation, or a member whose generations go back."""
     owners: dict[tuple[int, int], set[str]] = defaultdict(set)
     for name, events in members.items():
         claims = [one for one in events if one["is"] == "owner"]
@@ -30,15 +27,9 @@ def judge_owners(members: Mapping[str, Events], in_place_of: Mapping[str, str] =
         assert generations == sorted(generations), f"{name}: generations go back: {generations}"
         for one in claims:
             for partition in one["partitions"]:
-                owners[one["generation"], partition].add(_first(name, in_place_of))
+                owners[one["generation"], partition].add(name)
     doubled = {where: names for where, names in owners.items() if len(names) > 1}
     assert not doubled, f"more than one owner of (generation, partition): {doubled}"
-
-
-def _first(name: str, in_place_of: Mapping[str, str]) -> str:
-    while name in in_place_of:
-        name = in_place_of[name]
-    return name
 
 
 def judge_commits(members: Iterable[Events], samples: Sequence[Sample]) -> None:

@@ -1,7 +1,7 @@
 """A member of a group as a process of its own, to be killed and paused: a stock client that reads, and then commits.
 
-``python -m tests.cluster.group_member '{"client": "confluent", "bootstrap": .., "group": .., "topic": .., ...}'`` says
-on stdout what happens to it, a JSON object a line, each with the machine's monotonic clock as ``at``:
+``python -m tests.cluster.group_member '{"bootstrap": .., "group": .., "topic": .., ...}'`` says on stdout what happens
+to it, a JSON object a line, each with the machine's monotonic clock as ``at``:
 
     {"is": "subscribed"}                                        the client is made, and begins
     {"is": "owner", "generation": 3, "partitions": [0, 2]}      what it may read, whenever that changes
@@ -10,13 +10,12 @@ on stdout what happens to it, a JSON object a line, each with the machine's mono
     {"is": "refused", "why": ".."}                              a commit
     {"is": "fatal", "why": ".."}                                it can go on no more, and ends
 
-SIGTERM: it leaves the group in order. SIGUSR1: it stops (SIGSTOP) when it has next read something and before it commits
-that, so that with SIGCONT a commit goes out that is as old as its sleep was long.
+SIGUSR1: it stops (SIGSTOP) when it has next read something and before it commits that, so that with SIGCONT a commit
+goes out that is as old as its sleep was long.
 """
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import signal
@@ -25,226 +24,80 @@ import sys
 import time
 from typing import Any
 
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
 BATCH = 500
-POLL_MS = 50
+POLL_S = 0.05
+
+
+def tell(what: str, **facts: Any) -> None:
+    print(json.dumps({"is": what, "at": time.monotonic(), **facts}), flush=True)
 
 
 class Member:
-    """What all clients have in common: what they are told, and what they tell."""
-
-    def __init__(self, settings: dict[str, Any]) -> None:
-        self.bootstrap: str = settings["bootstrap"]
-        self.group: str = settings["group"]
-        self.topic: str = settings["topic"]
-        self.session_ms: int = settings["session_ms"]
-        self.strategy: str = settings["strategy"]
-        self.instance: str | None = settings["instance"]
-        self.is_stopping = False
+    def __init__(self, bootstrap: str, group: str, topic: str, session_ms: int, strategy: str) -> None:
+        self._topic = topic
         self._is_to_hang = False
-        self._owned: tuple[int, list[int]] = (-1, [])
-        signal.signal(signal.SIGTERM, self._stop)
         signal.signal(signal.SIGUSR1, self._hang)
-
-    @property
-    def heartbeat_ms(self) -> int:
-        return self.session_ms // 10
-
-    def _stop(self, number: int, frame: object) -> None:
-        self.is_stopping = True
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": bootstrap,
+                "group.id": group,
+                "partition.assignment.strategy": strategy,
+                "session.timeout.ms": session_ms,
+                "heartbeat.interval.ms": session_ms // 10,
+                "enable.auto.commit": False,
+                "auto.offset.reset": "earliest",
+                "fetch.wait.max.ms": 100,
+                "reconnect.backoff.ms": 20,
+                "reconnect.backoff.max.ms": 200,
+                "log_level": 0,
+            }
+        )
+        tell("subscribed")
+        self._consumer.subscribe([topic])
 
     def _hang(self, number: int, frame: object) -> None:
         self._is_to_hang = True
 
-    def tell(self, what: str, **facts: Any) -> None:
-        line = json.dumps({"is": what, "at": time.monotonic(), **facts})
-        print(line, flush=True)
-
-    def owns(self, generation: int, partitions: list[int]) -> None:
-        """Told when it is news; without a generation nobody owns anything."""
-        now = (generation, sorted(partitions))
-        if generation >= 0 and now != self._owned:
-            self._owned = now
-            self.tell("owner", generation=generation, partitions=now[1])
-
-    def has_read(self, offsets: dict[int, list[int]]) -> dict[int, int]:
-        """Partition -> what to commit."""
-        self.tell("read", offsets=offsets)
-        if self._is_to_hang:
-            self._is_to_hang = False
-            os.kill(os.getpid(), signal.SIGSTOP)
-        return {partition: some[-1] + 1 for partition, some in offsets.items()}
-
-
-def confluent(member: Member) -> None:
-    from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
-
-    consumer = Consumer(
-        {
-            "bootstrap.servers": member.bootstrap,
-            "group.id": member.group,
-            **({"group.instance.id": member.instance} if member.instance else {}),
-            "partition.assignment.strategy": member.strategy,
-            "session.timeout.ms": member.session_ms,
-            "heartbeat.interval.ms": member.heartbeat_ms,
-            "enable.auto.commit": False,
-            "auto.offset.reset": "earliest",
-            "fetch.wait.max.ms": 100,
-            "reconnect.backoff.ms": 20,
-            "reconnect.backoff.max.ms": 200,
-            "log_level": 0,
-        }
-    )
-    member.tell("subscribed")
-    consumer.subscribe([member.topic])
-
-    def generation() -> int:
+    def _generation(self) -> int:
         found: int
-        (found,) = struct.unpack_from("=i", consumer.consumer_group_metadata(), len(b"CGMDv2:"))
+        (found,) = struct.unpack_from("=i", self._consumer.consumer_group_metadata(), len(b"CGMDv2:"))
         return found
 
-    while not member.is_stopping:
-        offsets: dict[int, list[int]] = {}
-        for message in consumer.consume(BATCH, POLL_MS / 1000):
-            problem = message.error()
-            if problem is None:
-                offsets.setdefault(message.partition(), []).append(message.offset())
-            elif problem.fatal() or problem.code() == KafkaError._FATAL:
-                member.tell("fatal", why=problem.str())
-                return
-        now, owned = generation(), [one.partition for one in consumer.assignment()]
-        if now == generation():  # librdkafka's own thread has not begun another between the two
-            member.owns(now, owned)
-        if offsets:
-            wanted = [TopicPartition(member.topic, *one) for one in member.has_read(offsets).items()]
-            try:
-                done = consumer.commit(offsets=wanted, asynchronous=False)
-            except KafkaException as error:
-                member.tell("refused", why=error.args[0].name())
-            else:
-                member.tell("committed", offsets={one.partition: one.offset for one in done if one.error is None})
-    consumer.close()
+    def run(self) -> None:
+        """Until it is killed, or can go on no more."""
+        told: tuple[int, list[int]] = (-1, [])
+        while True:
+            offsets: dict[int, list[int]] = {}
+            for message in self._consumer.consume(BATCH, POLL_S):
+                problem = message.error()
+                if problem is None:
+                    offsets.setdefault(message.partition(), []).append(message.offset())
+                elif problem.fatal() or problem.code() == KafkaError._FATAL:
+                    tell("fatal", why=problem.str())
+                    return
+            owned = (self._generation(), sorted(one.partition for one in self._consumer.assignment()))
+            # Without a generation nobody owns anything, and librdkafka's own thread may have begun another between.
+            if owned[0] >= 0 and owned[0] == self._generation() and owned != told:
+                told = owned
+                tell("owner", generation=owned[0], partitions=owned[1])
+            if offsets:
+                tell("read", offsets=offsets)
+                if self._is_to_hang:
+                    self._is_to_hang = False
+                    os.kill(os.getpid(), signal.SIGSTOP)
+                self._commit({partition: some[-1] + 1 for partition, some in offsets.items()})
 
-
-def kafka_python(member: Member) -> None:
-    from kafka import KafkaConsumer, TopicPartition  # type: ignore[import-untyped]
-    from kafka.consumer.subscription_state import ConsumerRebalanceListener  # type: ignore[import-untyped]
-    from kafka.coordinator.assignors.cooperative_sticky import (  # type: ignore[import-untyped]
-        CooperativeStickyAssignor,
-    )
-    from kafka.coordinator.assignors.range import RangePartitionAssignor  # type: ignore[import-untyped]
-    from kafka.errors import KafkaError, UnknownBrokerIdError  # type: ignore[import-untyped]
-    from kafka.structs import OffsetAndMetadata  # type: ignore[import-untyped]
-
-    assignors = {"range": RangePartitionAssignor, "cooperative-sticky": CooperativeStickyAssignor}
-    consumer = KafkaConsumer(
-        bootstrap_servers=member.bootstrap.split(","),
-        group_id=member.group,
-        group_instance_id=member.instance,
-        partition_assignment_strategy=[assignors[member.strategy]],
-        session_timeout_ms=member.session_ms,
-        heartbeat_interval_ms=member.heartbeat_ms,
-        enable_auto_commit=False,
-        auto_offset_reset="earliest",
-        fetch_max_wait_ms=100,
-        reconnect_backoff_ms=20,
-        reconnect_backoff_max_ms=200,
-        max_poll_records=BATCH,
-    )
-
-    class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
-        def on_partitions_revoked(self, revoked: Any) -> None:
-            return
-
-        def on_partitions_assigned(self, assigned: Any) -> None:
-            generation = consumer._coordinator._generation.generation_id
-            member.owns(generation, [one.partition for one in consumer.assignment()])
-
-    member.tell("subscribed")
-    consumer.subscribe([member.topic], listener=Listener())
-    while not member.is_stopping:
+    def _commit(self, offsets: dict[int, int]) -> None:
+        wanted = [TopicPartition(self._topic, *one) for one in offsets.items()]
         try:
-            found = consumer.poll(POLL_MS)
-        except UnknownBrokerIdError:
-            continue  # it raises this where a leader has just died, and goes on when asked again
-        if not found:
-            continue
-        offsets = {one.partition: [record.offset for record in some] for one, some in found.items()}
-        wanted = {
-            TopicPartition(member.topic, partition): OffsetAndMetadata(offset, "", -1)
-            for partition, offset in member.has_read(offsets).items()
-        }
-        try:
-            consumer.commit(wanted)
-        except KafkaError as error:
-            member.tell("refused", why=type(error).__name__)
+            done = self._consumer.commit(offsets=wanted, asynchronous=False)
+        except KafkaException as error:
+            tell("refused", why=error.args[0].name())
         else:
-            member.tell("committed", offsets={one.partition: what.offset for one, what in wanted.items()})
-    consumer.close()
-
-
-async def aio_kafka(member: Member) -> None:
-    from aiokafka import (  # type: ignore[import-untyped]
-        AIOKafkaConsumer,
-        ConsumerRebalanceListener,
-        OffsetAndMetadata,
-        TopicPartition,
-    )
-    from aiokafka.coordinator.assignors.range import RangePartitionAssignor  # type: ignore[import-untyped]
-    from aiokafka.errors import KafkaError  # type: ignore[import-untyped]
-
-    consumer = AIOKafkaConsumer(
-        bootstrap_servers=member.bootstrap.split(","),
-        group_id=member.group,
-        group_instance_id=member.instance,
-        partition_assignment_strategy=[{"range": RangePartitionAssignor}[member.strategy]],
-        session_timeout_ms=member.session_ms,
-        rebalance_timeout_ms=member.session_ms * 2,
-        heartbeat_interval_ms=member.heartbeat_ms,
-        enable_auto_commit=False,
-        auto_offset_reset="earliest",
-        fetch_max_wait_ms=100,
-        request_timeout_ms=5000,
-    )
-
-    class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
-        async def on_partitions_revoked(self, revoked: Any) -> None:
-            return
-
-        async def on_partitions_assigned(self, assigned: Any) -> None:
-            member.owns(consumer._coordinator.generation, [one.partition for one in assigned])
-
-    member.tell("subscribed")
-    consumer.subscribe([member.topic], listener=Listener())
-    await consumer.start()
-    while not member.is_stopping:
-        found = await consumer.getmany(timeout_ms=POLL_MS, max_records=BATCH)
-        if not found:
-            continue
-        offsets = {one.partition: [record.offset for record in some] for one, some in found.items()}
-        wanted = {
-            TopicPartition(member.topic, partition): OffsetAndMetadata(offset, "")
-            for partition, offset in member.has_read(offsets).items()
-        }
-        try:
-            await consumer.commit(wanted)
-        except KafkaError as error:
-            member.tell("refused", why=type(error).__name__)
-        else:
-            member.tell("committed", offsets={one.partition: what.offset for one, what in wanted.items()})
-    await consumer.stop()
-
-
-def main() -> None:
-    settings = json.loads(sys.argv[1])
-    member = Member(settings)
-    match settings["client"]:
-        case "confluent":
-            confluent(member)
-        case "kafka-python":
-            kafka_python(member)
-        case "aiokafka":
-            asyncio.run(aio_kafka(member))
+            tell("committed", offsets={one.partition: one.offset for one in done if one.error is None})
 
 
 if __name__ == "__main__":
-    main()
+    Member(**json.loads(sys.argv[1])).run()

@@ -12,11 +12,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
-
-import psutil
 
 from klog.coordination import committed
 from klog.errors import KlogError
@@ -29,8 +27,6 @@ from tests.zookeeper_fixture import session_of
 SESSION_MS = 2000
 LOOK_EVERY_S = 0.02
 WAIT_S = 40.0
-JOIN_S = 15.0
-JOIN_TRIES = 3
 
 
 class MemberProcess:
@@ -60,24 +56,10 @@ class MemberProcess:
         return [one for one in list(self.events) if one["is"] == what]
 
     @property
-    def first_record_s(self) -> float:
-        """From its subscription to its first record; it has read some."""
-        return float(self.said("read")[0]["at"] - self.said("subscribed")[0]["at"])
-
-    @property
     def owned(self) -> tuple[int, frozenset[int]]:
         """(generation, partitions), as it last said."""
         found = self.said("owner")
         return (found[-1]["generation"], frozenset(found[-1]["partitions"])) if found else (-1, frozenset())
-
-    def hang(self) -> None:
-        """It stops, with something read that it has not committed."""
-        self.process.send_signal(signal.SIGUSR1)
-        status = psutil.Process(self.process.pid).status
-        deadline = time.monotonic() + WAIT_S
-        while status() != psutil.STATUS_STOPPED:
-            assert time.monotonic() < deadline, f"{self.name} reads nothing"
-            time.sleep(LOOK_EVERY_S)
 
     def wake(self) -> None:
         self.process.send_signal(signal.SIGCONT)
@@ -85,19 +67,6 @@ class MemberProcess:
     def kill(self) -> None:
         """kill -9: it does not leave."""
         self.process.kill()
-        self._gone()
-
-    def leave(self) -> None:
-        """It leaves the group, and ends."""
-        self.process.terminate()
-        self._gone()
-
-    def end(self) -> None:
-        if self.runs:
-            self.process.kill()
-        self._gone()
-
-    def _gone(self) -> None:
         self.process.wait(WAIT_S)
         self._reader.join()
         assert self.process.stdout is not None
@@ -115,7 +84,7 @@ class Group:
         self.members: list[MemberProcess] = []
         self.samples: list[tuple[float, dict[int, int]]] = []
         """(when, partition -> what ZooKeeper had as committed)"""
-        self._settings = {"strategy": "range", "session_ms": SESSION_MS, "instance": None, **settings}
+        self._settings = {"strategy": "range", "session_ms": SESSION_MS, **settings}
         self._stop = threading.Event()
         self._watching = threading.Thread(target=self._watch, daemon=True)
         self._watching.start()
@@ -132,49 +101,23 @@ class Group:
                     # When it was read, at the latest: what the members say is compared by the time they said it.
                     self.samples.append((time.monotonic(), offsets))
 
-    def member(self, client: str = "confluent", **settings: Any) -> MemberProcess:
+    def member(self) -> MemberProcess:
         """A further member, which begins to join."""
-        all_settings = {
-            "client": client,
-            "bootstrap": self.cluster.bootstrap,
-            "group": self.name,
-            "topic": self.topic,
-            **self._settings,
-            **settings,
-        }
-        self.members.append(MemberProcess(f"{client}-{len(self.members)}", all_settings))
+        whose = {"bootstrap": self.cluster.bootstrap, "group": self.name, "topic": self.topic}
+        self.members.append(MemberProcess(f"member-{len(self.members)}", {**whose, **self._settings}))
         return self.members[-1]
-
-    def join(self, client: str, *others: MemberProcess) -> MemberProcess:
-        """A further member, settled with these. One that does not come is killed, and another begun.
-
-        For kafka-python 3.0.12, which waited for an answer for good once in some hundred times.
-        """
-        for _ in range(JOIN_TRIES):
-            one = self.member(client)
-            deadline = time.monotonic() + JOIN_S
-            while time.monotonic() < deadline:
-                if self.is_settled(*others, one):
-                    return one
-                time.sleep(LOOK_EVERY_S)
-            one.kill()
-        raise AssertionError(f"no {client} has joined\n{self.story()}\n{self.cluster.logs()}")
 
     def end(self) -> None:
         self._stop.set()
         self._watching.join()
         for one in self.members:
-            one.end()
+            one.kill()
 
     # --- what is asked and waited for -----------------------------------------------------------------------------
 
     @property
     def committed(self) -> dict[int, int]:
         return self.samples[-1][1] if self.samples else {}
-
-    @property
-    def generation(self) -> int:
-        return max((one.owned[0] for one in self.members), default=-1)
 
     def is_settled(self, *members: MemberProcess) -> bool:
         """These, and nobody else, have all partitions among them, in one generation."""
@@ -214,10 +157,10 @@ class Group:
             lines += [f"    {event}"[:200] for event in one.events[-5:]]
         return "\n".join(lines)
 
-    def judge(self, done: Load, in_place_of: Mapping[str, str] = {}) -> None:
+    def judge(self, done: Load) -> None:
         """AssertionError for a promise that was not kept: see `tests.cluster.group_judge`."""
         said = {one.name: list(one.events) for one in self.members}
-        judge_owners(said, in_place_of)
+        judge_owners(said)
         judge_commits(said.values(), self.samples)
         judge_reads(
             said.values(), {partition: [offset for _, offset in told] for partition, told in done.acked.items()}

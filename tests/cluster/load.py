@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
@@ -29,8 +30,11 @@ class Load:
     batch and acknowledges the second. So librdkafka tells of both as delivered, and has no offset of the first.
     """
 
-    def __init__(self, bootstrap: str, topic: str, partitions: int = 1, **settings: object) -> None:
+    def __init__(
+        self, bootstrap: str, topic: str, partitions: int = 1, *, pause_s: float = PAUSE_S, **settings: object
+    ) -> None:
         self.topic = topic
+        self._pause_s = pause_s
         self.acked_somewhere: dict[int, list[int]] = {partition: [] for partition in range(partitions)}
         self.partitions = partitions
         self.acked: dict[int, list[tuple[int, int]]] = {partition: [] for partition in range(partitions)}
@@ -81,8 +85,8 @@ class Load:
                 except BufferError:
                     break
                 self.sent += 1
-            self._producer.poll(PAUSE_S)
-            self._stop.wait(PAUSE_S)
+            self._producer.poll(self._pause_s)
+            self._stop.wait(self._pause_s)
 
     @staticmethod
     def value(number: int) -> bytes:
@@ -146,7 +150,7 @@ class Load:
 
 
 @contextmanager
-def load(bootstrap: str, topic: str, partitions: int = 1, **settings: object) -> Iterator[Load]:
+def load(bootstrap: str, topic: str, partitions: int = 1, **settings: Any) -> Iterator[Load]:
     """A load that runs; stopped at the end, whatever happens."""
     running = Load(bootstrap, topic, partitions, **settings)
     try:
@@ -261,10 +265,11 @@ def _ends(consumer: Consumer, wanted: TopicPartition, deadline: float) -> tuple[
 
 
 def judge(done: Load, bootstrap: str, **settings: object) -> None:
-    """AssertionError for a message that was acknowledged and is not there, not there alone, or not where it was said.
+    """AssertionError for a message that was given up, or was acknowledged and is not there alone where it was said.
 
     A message that was sent and never acknowledged may be there or not.
     """
+    assert done.failed == []
     found = read(bootstrap, done.topic, done.partitions, **settings)
     for partition, told in done.acked.items():
         there = found[partition]

@@ -19,6 +19,15 @@ def folder_of(cluster: RunningCluster, broker_id: int, topic: str, partition: in
     return cluster.brokers[broker_id].folder / "data" / f"{topic}-{partition}"
 
 
+def flip(path: Path, at: int) -> None:
+    """A bit of the byte there. In place: the broker may be reading the file."""
+    with path.open("r+b") as file:
+        file.seek(at)
+        byte = file.read(1)[0]
+        file.seek(at)
+        file.write(bytes([byte ^ 1]))
+
+
 def extent(found: dict[int, bytes]) -> tuple[int, int]:
     """The first address, and the one behind the last byte."""
     return min(found), max(first + len(data) for first, data in found.items())

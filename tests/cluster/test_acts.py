@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 
 from klog.coordination import acts, paths, topics
 from klog.coordination.acts import Act, Actor
-from klog.coordination.zookeeper import Delete, ZooKeeper
+from klog.coordination.zookeeper import Delete
 from klog.names import TopicPartition
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
@@ -24,18 +23,9 @@ from tests.cluster.test_reassignment import alter, wait_done
 from tests.cluster.test_story import story
 from tests.cluster_fixture import RunningCluster
 from tests.server.asking import create, with_channel
+from tests.zookeeper_fixture import session_of
 
 WITHIN_S = 20.0
-
-
-@contextlib.contextmanager
-def session_of(address: str) -> Iterator[ZooKeeper]:
-    session = ZooKeeper(address)
-    session.start()
-    try:
-        yield session
-    finally:
-        session.stop()
 
 
 def remembered(address: str, topic: str) -> list[Act]:

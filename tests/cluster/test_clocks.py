@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
 from confluent_kafka import KafkaError, Producer
 
 from klog.admin.health.rules import judge
@@ -16,6 +15,7 @@ from klog.server.peer_clocks import odd_by_ms
 from klog.storage.retention import CLOCKS_APART_MS_MAX as APART_MS
 from tests.cli.runner import klog
 from tests.cluster_fixture import RunningCluster
+from tests.rows import each
 from tests.tools.verbs import read
 
 DAY_MS = 86_400_000
@@ -75,7 +75,7 @@ def test_messages_wait_for_a_broker_whose_clock_is_wrong(
     assert outcome() is None
 
 
-@pytest.mark.parametrize(
+@each(
     ("others_ms", "ahead_ms"),
     [
         ([], 0),
@@ -93,7 +93,7 @@ def test_the_odd_one_differs_from_most(others_ms: list[int], ahead_ms: int) -> N
     assert odd_by_ms(others_ms) == ahead_ms
 
 
-@pytest.mark.parametrize(
+@each(
     ("clocks", "named"),
     [({1: 0, 2: 5}, []), ({1: 0}, []), ({1: 0, 2: DAY_MS, 3: 9}, [2]), ({1: 0, 2: DAY_MS}, [1, 2])],
 )

@@ -148,7 +148,6 @@ def test_by_the_steps_of_the_documentation(
         record_property("longest_s_without_ack_open", round(producing.longest_gap_s(), 3))
         assert producing.longest_gap_s() < ONE_FAILOVER_S
         producing.stop()
-        assert producing.failed == []
         wait_for(reading, read(opened, "old", PARTITIONS))
         judge(producing, opened)
         cluster.wait_until(lambda: any(others.values()), "what came by one listener goes out by the other")
@@ -167,7 +166,6 @@ def test_by_the_steps_of_the_documentation(
         record_property("longest_s_without_ack_secured", round(moved.longest_gap_s(), 3))
         assert moved.longest_gap_s() < ONE_FAILOVER_S
         moved.stop()
-        assert moved.failed == []
         wait_for(moved_reading, read(secured, "new", PARTITIONS, **alice, **{"group.id": "along"}))
     judge(moved, secured, **alice, **{"group.id": "along"})
     for topic in ("old", "new"):

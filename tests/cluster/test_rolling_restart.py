@@ -33,7 +33,6 @@ def test_a_rolling_restart_under_load(three: RunningCluster, topic: str, record_
         record_property("s_in_all", round(time.monotonic() - begun, 3))
         record_property("longest_s_without_ack", round(running.longest_gap_s(), 3))
         running.wait_for_more(30)
-    assert running.failed == []
     judge(running, three.bootstrap)
     assert_identical(three, topic, PARTITIONS)
     assert produce(three.bootstrap, alone, [b"three"])[0] > offsets[-1]

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from klog.admin.health.rules import judge
 from klog.admin.health.snapshot import Snapshot
 from klog.client.client_config import read_client_config
 from klog.client.metadata import Metadata
 from klog.config import BrokerConfig
+from tests.rows import each
 
 BROKER = {
     # "A production server config" of the documentation of 0.8.1
@@ -49,7 +48,7 @@ BROKER = {
 }
 
 
-@pytest.mark.parametrize(
+@each(
     ("flush", "told"),
     [
         ({}, 0),

@@ -152,7 +152,6 @@ def test_the_document_on_three_hosts(hosts: Hosts) -> None:
     except BaseException:
         running.abandon()
         raise
-    assert running.failed == []
     hosts.network.on(3, lambda: judge(running, bootstrap))
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from confluent_kafka import KafkaError
 from confluent_kafka.admin import (
     AdminClient,
@@ -13,26 +11,15 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from tests.cli.runner import klog
-from tests.cluster.load import produce, read, try_produce
+from tests.cluster.load import produce, try_produce
 from tests.cluster_fixture import RunningCluster
 
-INVALID_REPLICATION_FACTOR = 38
 ANSWER_S = 20.0
 
 
 def admin(cluster: RunningCluster, broker_id: int | None = None) -> AdminClient:
     servers = cluster.bootstrap if broker_id is None else cluster.brokers[broker_id].bootstrap
     return AdminClient({"bootstrap.servers": servers, "log_level": 0})
-
-
-def folders(cluster: RunningCluster, topic: str) -> list[Path]:
-    return [
-        found
-        for broker in cluster.brokers.values()
-        for found in (broker.folder / "data").glob(f"{topic}-*")
-        if found.is_dir()
-    ]
 
 
 def test_made_through_every_broker(three: RunningCluster, topic: str) -> None:
@@ -46,34 +33,6 @@ def test_made_through_every_broker(three: RunningCluster, topic: str) -> None:
         produce(three.brokers[broker_id].bootstrap, f"{name}-auto", [b"made for a producer that asks"])
         three.wait_in_sync(f"{name}-auto")
         assert len(three.partitions(f"{name}-auto")[0].replica_nodes) == 3, "the brokers' default factor"
-
-
-def test_deletion_goes_on_when_a_broker_returns(three: RunningCluster, topic: str) -> None:
-    three.create(topic, partitions=2)
-    produce(three.bootstrap, topic, [b"gone soon"])
-    away = next(one for one in three.brokers if one != three.controller())
-    three.kill(away)
-    three.wait_until(lambda: len(three.metadata(topics=[]).brokers) == 2, "two brokers are known")
-    assert three.try_create(f"wide-{topic}", factor=3) == INVALID_REPLICATION_FACTOR
-    assert three.try_create(f"wide-{topic}", factor=2) == 0
-    assert klog("topic", "delete", topic, "--purge", "--yes", "-B", three.bootstrap).code == 0
-    three.wait_until(
-        lambda: all(f.is_relative_to(three.brokers[away].folder) for f in folders(three, topic)),
-        "the brokers that live have deleted it",
-    )
-    assert read_is_refused(three, topic)
-    assert folders(three, topic), "the broker that is away still has it"
-    three.start(away)
-    three.wait_until(lambda: not folders(three, topic), "the broker that came back has deleted it")
-    three.wait_until(lambda: three.try_create(topic, partitions=1) == 0, "the name is free again")
-    three.wait_in_sync(topic)
-    assert read(three.bootstrap, topic)[0] == []
-    produce(three.bootstrap, topic, [b"new"])
-
-
-def read_is_refused(cluster: RunningCluster, topic: str) -> bool:
-    code: int = cluster.metadata(topics=[topic]).topics[0].error_code.value
-    return code == KafkaError.UNKNOWN_TOPIC_OR_PART
 
 
 def test_a_setting_holds_at_once_on_every_broker(three: RunningCluster, topic: str) -> None:

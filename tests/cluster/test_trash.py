@@ -5,27 +5,24 @@ A restored topic is led by a replica that has everything, and never begins empty
 
 from __future__ import annotations
 
-import contextlib
 import random
 import secrets
-import threading
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from klog.coordination import committed, topic_deletion, topics
 from klog.coordination.embedded import ZooKeeperServer
 from klog.coordination.topics import Deletion
-from klog.errors import KlogError, NoSuchThing, Refused, TopicAlreadyExists
-from klog.protocol.apis import ApiKey
+from klog.errors import NoSuchThing, Refused, TopicAlreadyExists
 from tests.broker_fixture import RunningBroker
 from tests.cli.runner import act_rows, klog
+from tests.cluster.load import produce, read
 from tests.cluster_fixture import RunningCluster
 from tests.zookeeper_fixture import session_of
 
@@ -33,19 +30,26 @@ pytestmark = pytest.mark.xdist_group("trash")
 
 WITHIN_S = 30.0
 DAY_MS = 86_400_000
+PARTITION_UA = -1
+"""librdkafka chooses one."""
 
 
 @pytest.fixture(scope="module")
-def cluster(zookeeper: ZooKeeperServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster]:
+def shared(zookeeper: ZooKeeperServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster]:
     """Three brokers that the tests of this module share."""
     where = f"{zookeeper.address}/trash-{secrets.token_hex(4)}"
     running = RunningCluster(
         tmp_path_factory.mktemp("trash"), where, min__insync__replicas="2", unclean__restart__wait__ms="300"
     )
-    try:
-        yield running.start()
-    finally:
-        running.end()
+    with running.started():
+        yield running
+
+
+@pytest.fixture
+def cluster(shared: RunningCluster) -> RunningCluster:
+    """All of it runs."""
+    shared.heal()
+    return shared
 
 
 def is_deleted(cluster: RunningCluster, topic: str) -> bool:
@@ -66,14 +70,9 @@ def folders(broker: RunningBroker, topic: str) -> list[str]:
 
 
 def send(bootstrap: str, topic: str, count: int, first: int = 0) -> list[bytes]:
-    """Values that were acknowledged by all in-sync replicas."""
-    failed: list[object] = []
-    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "enable.idempotence": True})
+    """Values that were acknowledged by all in-sync replicas, of any partition."""
     values = [b"%d" % number for number in range(first, first + count)]
-    for value in values:
-        producer.produce(topic, value, on_delivery=lambda error, _: failed.append(error) if error else None)
-    assert producer.flush(WITHIN_S) == 0
-    assert failed == []
+    produce(bootstrap, topic, values, PARTITION_UA, **{"enable.idempotence": True})
     return values
 
 
@@ -83,32 +82,10 @@ def commit(bootstrap: str, group: str, topic: str, offset: int) -> None:
     consumer.close()
 
 
-def contents(bootstrap: str, topic: str) -> dict[int, list[bytes]]:
+def contents(cluster: RunningCluster, topic: str) -> dict[int, list[bytes]]:
     """Every message that a consumer gets, by partition."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": bootstrap,
-            "group.id": secrets.token_hex(4),
-            "enable.partition.eof": True,
-            "enable.auto.commit": False,
-        }
-    )
-    found: dict[int, list[bytes]] = {}
-    try:
-        partitions = consumer.list_topics(topic, WITHIN_S).topics[topic].partitions
-        consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in partitions])
-        ended: set[int] = set()
-        while len(ended) < len(partitions):
-            message = consumer.poll(WITHIN_S)
-            assert message is not None
-            if message.error() is None:
-                found.setdefault(message.partition(), []).append(message.value())
-            else:
-                assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
-                ended.add(message.partition())
-    finally:
-        consumer.close()
-    return found
+    found = read(cluster.bootstrap, topic, len(cluster.partitions(topic)))
+    return {number: [value for _, value in some] for number, some in found.items() if some}
 
 
 def facts(at: list[str], topic: str) -> list[tuple[int, int, int]]:
@@ -141,7 +118,6 @@ def restore(at: list[str], topic: str) -> None:
 
 def test_a_restored_topic_has_what_it_had(cluster: RunningCluster, topic: str) -> None:
     """One broker is down at the deletion, another at the restore."""
-    cluster.heal()
     at, group = ["-B", cluster.bootstrap], f"g-{topic}"
     cluster.create(topic, 3, retention_ms="77000000")
     send(cluster.bootstrap, topic, 300)
@@ -152,7 +128,7 @@ def test_a_restored_topic_has_what_it_had(cluster: RunningCluster, topic: str) -
     (first_end, *_) = [end for _, _, end in facts(at, topic)]
     admin.delete_records([TopicPartition(topic, 0, first_end // 2)])[TopicPartition(topic, 0)].result(WITHIN_S)
     commit(cluster.bootstrap, group, topic, first_end // 2 + 1)
-    had, shown = contents(cluster.bootstrap, topic), facts(at, topic)
+    had, shown = contents(cluster, topic), facts(at, topic)
     count = sum(map(len, had.values()))
     before = topic_id(cluster, topic)
     delete(at, topic)
@@ -178,7 +154,7 @@ def test_a_restored_topic_has_what_it_had(cluster: RunningCluster, topic: str) -
     assert (row["messages"], row["groups"]) == (count, 1)
     assert is_deleted(cluster, topic)
     restore(at, topic)
-    assert contents(cluster.bootstrap, topic) == had
+    assert contents(cluster, topic) == had
     assert facts(at, topic) == shown
     settings = klog("topic", "config", topic, "-o", "json", *at).rows
     assert [one["value"] for one in settings if one["name"] == "retention.ms"] == ["77000000"]
@@ -190,7 +166,7 @@ def test_a_restored_topic_has_what_it_had(cluster: RunningCluster, topic: str) -
     cluster.start(2)
     cluster.wait_in_sync(topic)
     assert klog("topic", "verify", topic, *at).code == 0
-    values = [value for values in contents(cluster.bootstrap, topic).values() for value in values]
+    values = [value for values in contents(cluster, topic).values() for value in values]
     assert sorted(values) == sorted([*(value for values in had.values() for value in values), *more])
     assert topic_id(cluster, topic) == before
 
@@ -223,7 +199,6 @@ def test_retention_leaves_a_deleted_topic_alone(make_cluster: Callable[..., Runn
 
 
 def test_the_name_is_taken_until_the_purge(cluster: RunningCluster, topic: str) -> None:
-    cluster.heal()
     at = ["-B", cluster.bootstrap]
     cluster.create(topic, 2)
     sent = send(cluster.bootstrap, topic, 20)
@@ -240,18 +215,17 @@ def test_the_name_is_taken_until_the_purge(cluster: RunningCluster, topic: str) 
     assert failed[0] is not None, "a topic is not created, nor restored, because a producer names it"
     assert is_deleted(cluster, topic)
     restore(at, topic)
-    assert sorted(value for values in contents(cluster.bootstrap, topic).values() for value in values) == sorted(sent)
+    assert sorted(value for values in contents(cluster, topic).values() for value in values) == sorted(sent)
 
     delete(at, topic)
     assert klog("topic", "delete", topic, "--purge", "--yes", *at).code == 0  # one that is deleted already
     assert not is_deleted(cluster, topic)
     cluster.create(topic, 1)
-    assert contents(cluster.bootstrap, topic) == {}
+    assert contents(cluster, topic) == {}
     assert klog("topic", "restore", topic, "-o", "json", *at).error["code"] == NoSuchThing.code
 
 
 def test_a_client_of_kafka_deletes_a_topic_and_creates_it_at_once(cluster: RunningCluster, topic: str) -> None:
-    cluster.heal()
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
     cluster.create(topic, 2)
     first = topic_id(cluster, topic)
@@ -265,7 +239,7 @@ def test_a_client_of_kafka_deletes_a_topic_and_creates_it_at_once(cluster: Runni
         admin.create_topics([NewTopic(topic, 1, 3)], operation_timeout=WITHIN_S, validate_only=True)
         admin.create_topics([NewTopic(topic, 1, 3)], operation_timeout=WITHIN_S)[topic].result(WITHIN_S)
         cluster.wait_in_sync(topic)
-        assert contents(cluster.bootstrap, topic) == {}
+        assert contents(cluster, topic) == {}
     assert topic_id(cluster, topic) != first
     admin.delete_topics([topic], operation_timeout=WITHIN_S)[topic].result(WITHIN_S)
     restore(["-B", cluster.bootstrap], topic)  # as long as nobody creates it
@@ -276,13 +250,12 @@ def test_a_client_of_kafka_deletes_a_topic_and_creates_it_at_once(cluster: Runni
 
 
 def test_a_broker_that_was_down_through_it_all(cluster: RunningCluster, topic: str) -> None:
-    cluster.heal()
     at = ["-B", cluster.bootstrap]
     kept, gone = f"{topic}-a", f"{topic}-b"
     for name in (kept, gone):
         cluster.create(name, 2)
         send(cluster.bootstrap, name, 50)
-    had = contents(cluster.bootstrap, kept)
+    had = contents(cluster, kept)
     cluster.kill(3)
     cluster.wait_for_leader(kept, other_than=3)
     delete(at, kept, gone)
@@ -294,12 +267,12 @@ def test_a_broker_that_was_down_through_it_all(cluster: RunningCluster, topic: s
 
     cluster.start(3)
     cluster.wait_in_sync(kept)
-    found = contents(cluster.bootstrap, kept)
+    found = contents(cluster, kept)
     assert {number: found[number][: len(values)] for number, values in had.items()} == had
     assert sum(map(len, found.values())) == 60
     cluster.wait_until(lambda: not any(folders(one, gone) for one in cluster.brokers.values()), "its logs are gone")
     cluster.create(gone, 1)
-    assert contents(cluster.bootstrap, gone) == {}
+    assert contents(cluster, gone) == {}
 
 
 def test_a_disk_that_was_offline_when_its_topic_was_deleted(
@@ -361,18 +334,17 @@ def test_a_deleted_topic_is_purged_in_time(make_cluster: Callable[..., RunningCl
 
 
 def test_a_deletion_is_undone_and_one_that_is_purged_is_not(cluster: RunningCluster, topic: str) -> None:
-    cluster.heal()
     at = ["-B", cluster.bootstrap]
     cluster.create(topic, 2)
     send(cluster.bootstrap, topic, 50)
-    had = contents(cluster.bootstrap, topic)
+    had = contents(cluster, topic)
     delete(at, topic)
     act = act_rows(cluster.zookeeper, topic=topic)[-1]["act"]
     (row,) = klog("undo", act, "--dry-run", "-o", "json", *at).rows
     assert (row["subject"], row["now"], row["then"]) == (f"topic {topic}", "false", "true")
     assert not topic_exists(at, topic)
     assert klog("undo", act, "--yes", *at).code == 0
-    assert contents(cluster.bootstrap, topic) == had
+    assert contents(cluster, topic) == had
     rows = act_rows(cluster.zookeeper, topic=topic)
     assert [one["undone_by"] for one in rows if one["act"] == act] == [rows[-1]["act"]]
     assert klog("undo", act, "--yes", *at).code == 1  # it is not deleted now
@@ -391,11 +363,10 @@ def test_a_deletion_is_undone_and_one_that_is_purged_is_not(cluster: RunningClus
 
 def test_whatever_is_killed_there_is_the_topic_or_the_deleted_topic(cluster: RunningCluster, topic: str) -> None:
     """All brokers die after each write that a controller makes."""
-    cluster.heal()
     at = ["-B", cluster.bootstrap]
     cluster.create(topic, 2)
     send(cluster.bootstrap, topic, 100)
-    had, shown = contents(cluster.bootstrap, topic), facts(at, topic)
+    had, shown = contents(cluster, topic), facts(at, topic)
 
     cluster.kill(1, 2, 3)
     with session_of(cluster.zookeeper) as session:
@@ -408,7 +379,7 @@ def test_whatever_is_killed_there_is_the_topic_or_the_deleted_topic(cluster: Run
     assert listed(at, topic)["messages"] == 100
     restore(at, topic)
     cluster.wait_in_sync(topic)
-    assert contents(cluster.bootstrap, topic) == had
+    assert contents(cluster, topic) == had
     assert facts(at, topic) == shown
 
     delete(at, topic)
@@ -420,59 +391,10 @@ def test_whatever_is_killed_there_is_the_topic_or_the_deleted_topic(cluster: Run
     cluster.wait_until(lambda: not any(folders(one, topic) for one in cluster.brokers.values()), "its logs are gone")
 
 
-@pytest.mark.parametrize(
-    "api",
-    [
-        ApiKey.DELETE_TOPICS,
-        *(
-            pytest.param(one, marks=pytest.mark.long("another act"))
-            for one in (ApiKey.RESTORE_TOPIC, ApiKey.PURGE_TOPIC)
-        ),
-    ],
-)
-def test_a_controller_that_is_killed_meanwhile(cluster: RunningCluster, topic: str, api: ApiKey) -> None:
-    cluster.heal()
-    at = ["-B", cluster.bootstrap]
-    cluster.create(topic, 4)
-    send(cluster.bootstrap, topic, 100)
-    had, shown = contents(cluster.bootstrap, topic), facts(at, topic)
-    for delay_s in (0.0, 0.01):
-        cluster.heal()
-        if api is not ApiKey.DELETE_TOPICS:
-            delete(at, topic)
-        doomed, one_id = cluster.controller(), topic_id(cluster, topic)
-        fields = {"topic_names": [topic], "timeout": 1000} if api is ApiKey.DELETE_TOPICS else {"topic_id": one_id}
-        version = 4 if api is ApiKey.DELETE_TOPICS else 0
-        asking = threading.Thread(target=ask, args=(cluster, doomed, api, version), kwargs=fields)
-        asking.start()
-        time.sleep(delay_s)
-        cluster.kill(doomed)
-        asking.join(WITHIN_S)
-        others = set(cluster.brokers) - {doomed}
-        cluster.wait_until(lambda others=others: cluster.controller() in others, "another controller")  # type: ignore[misc]
-        cluster.start()
-        if api is ApiKey.PURGE_TOPIC and not is_deleted(cluster, topic):
-            cluster.wait_until(lambda: topic_id(cluster, topic) is None, "the purge goes on")
-            cluster.wait_until(lambda: not any(folders(one, topic) for one in cluster.brokers.values()), "all is gone")
-            return
-        if is_deleted(cluster, topic):
-            assert listed(at, topic)["messages"] == 100
-            restore(at, topic)
-        cluster.wait_in_sync(topic)
-        assert contents(cluster.bootstrap, topic) == had
-        assert facts(at, topic) == shown
-
-
-def ask(cluster: RunningCluster, broker_id: int, api: ApiKey, version: int, **fields: Any) -> None:
-    with contextlib.suppress(KlogError):
-        cluster.ask(broker_id, api, version, **fields)
-
-
 @pytest.mark.long("each act and each kill is in a story above")
 def test_any_order_of_acts_and_kills(cluster: RunningCluster, topic: str) -> None:
     """Against a model: the messages that the topic has, or None; whether it is deleted."""
     rng = random.Random(0)
-    cluster.heal()
     at = ["-B", cluster.bootstrap]
     has: list[bytes] | None = None
     deleted = False
@@ -510,5 +432,5 @@ def test_any_order_of_acts_and_kills(cluster: RunningCluster, topic: str) -> Non
         restore(at, topic)
     if has is not None:
         cluster.wait_in_sync(topic)
-        assert contents(cluster.bootstrap, topic).get(0, []) == has, said
+        assert contents(cluster, topic).get(0, []) == has, said
         assert klog("topic", "verify", topic, *at).code == 0

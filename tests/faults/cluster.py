@@ -36,6 +36,7 @@ from confluent_kafka.admin import (
 from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException, NoNodeError
 
+from bench.processes import free_port
 from klog.admin import security_files, users
 from klog.admin.local_state import CLIENT_SETTINGS
 from klog.client.client_config import read_client_config
@@ -47,7 +48,7 @@ from klog.coordination.zookeeper import ZooKeeper
 from tests.broker_fixture import RunningBroker
 from tests.faults import faulty_libc
 from tests.faults.faulty_libc import FaultyLibc
-from tests.faults.network import CLIENT, HOST, Gate, Network, free_port, owner_of_port
+from tests.faults.network import CLIENT, HOST, Gate, Network, owner_of_port
 from tests.zookeeper_fixture import klog_home
 
 ZOOKEEPER = "zookeeper"

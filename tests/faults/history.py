@@ -9,7 +9,6 @@ with the same ``by`` and ``number``; one that never ended is unknown. A message 
     {"op": "assigned", "at": 0.4, "by": "c1", "partition": 2, "position": 0}
     {"op": "polled", "at": 0.7, "by": "c1", "partition": 2, "records": [[4096, "p1-7"]], "final": false}
     {"op": "shown", "at": 0.7, "by": "c1", "partition": 2, "offset": 4097}
-    {"op": "committed", "at": 0.8, "by": "c1", "partition": 2, "position": 4097}
     {"op": "fault", "at": 0.6, "name": "kill", "target": "1", "healed": false}
     {"op": "end", "at": 9.0, "partition": 2, "offset": 4097}
     {"op": "replica", "at": 9.5, "broker": 1, "partition": 2, "batches": [[4096, 4096, 74, 0, true, "1f0c"]]}
@@ -18,9 +17,9 @@ with the same ``by`` and ``number``; one that never ended is unknown. A message 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar, Literal, NamedTuple, TextIO, TypeAlias
+from typing import Literal, NamedTuple, TextIO, TypeAlias
 
 Outcome: TypeAlias = Literal["ok", "fail", "info"]
 """``ok``: acknowledged; ``fail``: certainly not written; ``info``: unknown, it may be there now, later or never."""
@@ -41,7 +40,6 @@ class Batch(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    op: ClassVar[str] = "begun"
     at: float
     by: str
     number: int
@@ -51,7 +49,6 @@ class Begun:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    op: ClassVar[str] = "ended"
     at: float
     by: str
     number: int
@@ -64,7 +61,6 @@ class Ended:
 class Assigned:
     """The consumer reads the partition from this position on."""
 
-    op: ClassVar[str] = "assigned"
     at: float
     by: str
     partition: int
@@ -75,7 +71,6 @@ class Assigned:
 class Polled:
     """What one poll brought of one partition, in the order in which it came. ``final``: of the last catching up."""
 
-    op: ClassVar[str] = "polled"
     at: float
     by: str
     partition: int
@@ -87,7 +82,6 @@ class Polled:
 class Shown:
     """The high watermark that a consumer was told."""
 
-    op: ClassVar[str] = "shown"
     at: float
     by: str
     partition: int
@@ -95,17 +89,7 @@ class Shown:
 
 
 @dataclass(frozen=True, slots=True)
-class Committed:
-    op: ClassVar[str] = "committed"
-    at: float
-    by: str
-    partition: int
-    position: int
-
-
-@dataclass(frozen=True, slots=True)
 class Fault:
-    op: ClassVar[str] = "fault"
     at: float
     name: str
     target: str
@@ -116,7 +100,6 @@ class Fault:
 class End:
     """The end of the partition as shown when all was quiet."""
 
-    op: ClassVar[str] = "end"
     at: float
     partition: int
     offset: int
@@ -126,7 +109,6 @@ class End:
 class Replica:
     """What a broker's files hold of the partition when all was quiet; `unreadable`: where they could not be read."""
 
-    op: ClassVar[str] = "replica"
     at: float
     broker: int
     partition: int
@@ -134,28 +116,9 @@ class Replica:
     unreadable: str = ""
 
 
-Event: TypeAlias = Begun | Ended | Assigned | Polled | Shown | Committed | Fault | End | Replica
-
-_KINDS: dict[str, type[Any]] = {
-    kind.op: kind for kind in (Begun, Ended, Assigned, Polled, Shown, Committed, Fault, End, Replica)
-}
+Event: TypeAlias = Begun | Ended | Assigned | Polled | Shown | Fault | End | Replica
 
 
 def write(events: Iterable[Event], file: TextIO) -> None:
     for event in events:
-        file.write(json.dumps({"op": event.op, **asdict(event)}, separators=(",", ":")) + "\n")
-
-
-def read(lines: Iterable[str]) -> Iterator[Event]:
-    """The events of a file. ValueError, with the number of the line, for one that is none."""
-    for number, line in enumerate(lines, 1):
-        try:
-            fields = json.loads(line)
-            kind = _KINDS[fields.pop("op")]
-            if kind is Polled:
-                fields["records"] = tuple((offset, value) for offset, value in fields["records"])
-            elif kind is Replica:
-                fields["batches"] = tuple(Batch(*batch) for batch in fields["batches"])
-            yield kind(**fields)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise ValueError(f"line {number} is no event of a history: {error!r}: {line[:100]!r}") from error
+        file.write(json.dumps({"op": type(event).__name__.lower(), **asdict(event)}, separators=(",", ":")) + "\n")

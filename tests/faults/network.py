@@ -1,7 +1,7 @@
 """TCP proxies before brokers and ZooKeeper, so that a connection can be cut without privileges.
 
 Every node has a gate: a port that others reach it by. A gate knows who opened each connection, so that what flows from
-one node to another can be stopped or slowed by itself, in one direction, and as in a network that is gone: nothing is
+one node to another can be stopped by itself, in one direction, and as in a network that is gone: nothing is
 refused and nothing is closed, bytes and closings wait until the link is back. A gate that is shut refuses, as the
 kernel does for a process that died.
 
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import socket
 import struct
 import threading
@@ -23,6 +22,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
+from bench.processes import free_port
+
 HOST = "127.0.0.1"
 CLIENT = "client"
 """Who opened a connection, where it is none of the nodes."""
@@ -30,21 +31,6 @@ CHUNK_BYTES = 256 * 1024
 TICK_S = 0.05
 
 T = TypeVar("T")
-
-
-class Link:
-    """What flows from one node to another. Loop only."""
-
-    def __init__(self) -> None:
-        self.open = asyncio.Event()
-        self.open.set()
-        self.delay_s = 0.0
-
-    async def passed(self) -> None:
-        """When what stands here may go on."""
-        if self.delay_s:
-            await asyncio.sleep(self.delay_s)
-        await self.open.wait()
 
 
 @dataclass
@@ -66,7 +52,7 @@ class Network:
         """``owner_of(port, gate's port)``: which node has the connection from there to there; CLIENT where none."""
         self._owner_of = owner_of or (lambda port, gate_port: CLIENT)
         self._gates: list[Gate] = []
-        self._links: dict[tuple[str, str], Link] = {}
+        self._links: dict[tuple[str, str], asyncio.Event] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop = asyncio.new_event_loop()
         self.late_s = 0.0
@@ -113,26 +99,13 @@ class Network:
 
     def cut(self, pairs: Iterable[tuple[str, str]]) -> None:
         """Nothing flows from the first to the second node of each pair until `heal`."""
-        self._each(pairs, lambda link: link.open.clear())
-
-    def delay(self, pairs: Iterable[tuple[str, str]], seconds: float) -> None:
-        """What flows is late by so much."""
-
-        def slow(link: Link) -> None:
-            link.delay_s = seconds
-
-        self._each(pairs, slow)
+        self._each(pairs, asyncio.Event.clear)
 
     def heal(self, pairs: Iterable[tuple[str, str]] | None = None) -> None:
-        """Undo both; for all links unless told which. What waited goes on."""
+        """Of all links unless told which. What waited goes on."""
+        self._each(list(self._links) if pairs is None else pairs, asyncio.Event.set)
 
-        def heal(link: Link) -> None:
-            link.delay_s = 0.0
-            link.open.set()
-
-        self._each(list(self._links) if pairs is None else pairs, heal)
-
-    def _each(self, pairs: Iterable[tuple[str, str]], change: Callable[[Link], None]) -> None:
+    def _each(self, pairs: Iterable[tuple[str, str]], change: Callable[[asyncio.Event], None]) -> None:
         async def each() -> None:
             for source, target in pairs:
                 change(self._link(source, target))
@@ -146,8 +119,12 @@ class Network:
         future: Future[T] = asyncio.run_coroutine_threadsafe(run(), self._loop)
         return future.result(30)
 
-    def _link(self, source: str, target: str) -> Link:
-        return self._links.setdefault((source, target), Link())
+    def _link(self, source: str, target: str) -> asyncio.Event:
+        """Set while bytes flow from one node to the other. Loop only."""
+        if (source, target) not in self._links:
+            self._links[source, target] = flows = asyncio.Event()
+            flows.set()
+        return self._links[source, target]
 
     async def _listen(self, gate: Gate) -> None:
         if gate.server is not None:
@@ -174,8 +151,8 @@ class Network:
         inner: asyncio.StreamWriter | None = None
         try:
             # Without either direction there is no handshake: the connection waits, as it does for a lost SYN.
-            await there.passed()
-            await back.passed()
+            await there.wait()
+            await back.wait()
             try:
                 inner_reader, inner = await asyncio.open_connection(HOST, gate.target_port, limit=CHUNK_BYTES)
             except OSError:
@@ -192,18 +169,18 @@ class Network:
                     _reset(one.transport)
 
 
-async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, link: Link) -> None:
+async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, link: asyncio.Event) -> None:
     """Bytes, and then the end, from one side to the other. A side that is gone is for the other direction to tell."""
     try:
         while data := await reader.read(CHUNK_BYTES):
-            await link.passed()
+            await link.wait()
             writer.write(data)
             await writer.drain()
     except OSError:
-        await link.passed()
+        await link.wait()
         _reset(writer.transport)
         return
-    await link.passed()
+    await link.wait()
     if not writer.transport.is_closing() and writer.can_write_eof():
         try:
             writer.write_eof()
@@ -220,29 +197,6 @@ def _reset(transport: asyncio.WriteTransport) -> None:
         except OSError:
             pass
     transport.abort()
-
-
-def free_port() -> int:
-    """A port that nobody listens on, below those that the kernel gives to outgoing connections."""
-    for port in _PORTS:
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind((HOST, port))
-            except OSError:
-                continue
-            return port
-    raise OSError("no free port found")
-
-
-def _port_numbers() -> Iterable[int]:
-    """Every port of a range once, beginning anywhere: two runs at once rarely meet."""
-    first, count = 12_000, 8_000
-    start = os.getpid() * 37
-    yield from (first + (start + at) % count for at in range(count))
-
-
-_PORTS = iter(_port_numbers())
 
 
 def owner_of_port(port: int, gate_port: int, processes: dict[str, int]) -> str:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.faults.report import PAGE, RESULTS, machine
+from tests.faults.report import PAGE, RESULTS, kept_in, machine, write
 
 KEPT = RESULTS.with_name("reliability-pipeline.jsonl")
 BEGIN, END = "<!-- pipeline: written by scripts/faults --pipeline -->", "<!-- end of pipeline -->"
@@ -74,17 +73,9 @@ def keep(result: PipelineResult, seed: int) -> None:
         "seconds": round(result.seconds),
         **machine(),
     }
-    rows = {one["cell"]: one for one in _kept()} | {result.cell: row}
+    rows = {one["cell"]: one for one in kept_in(KEPT)} | {result.cell: row}
     kept = [rows[name] for name in WHAT if name in rows]
-    KEPT.write_text("".join(json.dumps(one) + "\n" for one in kept))
-    text = PAGE.read_text()
-    head, _, rest = text.partition(BEGIN)
-    _, _, tail = rest.partition(END)
-    PAGE.write_text(f"{head}{BEGIN}\n{table(kept)}{END}{tail}")
-
-
-def _kept() -> list[dict[str, Any]]:
-    return [json.loads(line) for line in KEPT.read_text().splitlines()] if KEPT.exists() else []
+    write(kept, KEPT, PAGE, BEGIN, table(kept), END)
 
 
 def table(rows: list[dict[str, Any]]) -> str:

@@ -101,21 +101,24 @@ def _memory_gb() -> float:
 
 def keep(results: list[Result]) -> None:
     """Put the results into the file, in the place of earlier ones of the same cells, and write the page."""
-    rows = {row["cell"]: row for row in _rows()}
+    rows = {row["cell"]: row for row in kept_in(RESULTS)}
     for result in results:
         if result.verdict is not None or result.skipped:
             rows[result.plan.name] = row_of(result)
     order = {name: at for at, name in enumerate((*cells(), *(f"secure:{name}" for name in cells())))}
     kept = sorted(rows.values(), key=lambda row: (order.get(row["cell"], len(order)), row["cell"]))
-    RESULTS.write_text("".join(json.dumps(row) + "\n" for row in kept))
-    text = PAGE.read_text()
-    head, _, rest = text.partition(BEGIN)
-    _, _, tail = rest.partition(END)
-    PAGE.write_text(f"{head}{BEGIN}\n{table(kept)}{END}{tail}")
+    write(kept, RESULTS, PAGE, BEGIN, table(kept), END)
 
 
-def _rows() -> list[dict[str, Any]]:
-    return [json.loads(text) for text in RESULTS.read_text().splitlines()] if RESULTS.exists() else []
+def kept_in(results: Path) -> list[dict[str, Any]]:
+    return [json.loads(text) for text in results.read_text().splitlines()] if results.exists() else []
+
+
+def write(rows: list[dict[str, Any]], results: Path, page: Path, begin: str, text: str, end: str) -> None:
+    """The rows into their file, and the text between two lines of the page."""
+    results.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    head, _, rest = page.read_text().partition(begin)
+    page.write_text(f"{head}{begin}\n{text}{end}{rest.partition(end)[2]}")
 
 
 def table(rows: list[dict[str, Any]]) -> str:

@@ -80,7 +80,6 @@ class Workload:
         topic: str,
         partitions: int,
         *,
-        producers: int = PRODUCERS,
         security: Mapping[str, str] | None = None,
     ) -> None:
         """``security``: librdkafka's settings by which the clients log in."""
@@ -91,7 +90,7 @@ class Workload:
         self._sending, self._reading = threading.Event(), threading.Event()
         self._sending.set()
         self._reading.set()
-        self._producers = [self._thread(self._produce, f"p{n}") for n in range(1, producers + 1)]
+        self._producers = [self._thread(self._produce, f"p{n}") for n in range(1, PRODUCERS + 1)]
         self._consumers = [self._thread(self._consume, f"c{n}") for n in range(1, CONSUMERS + 1)]
         self._consumers.append(self._thread(self._watch, "w1"))
         self.fatal: list[str] = []

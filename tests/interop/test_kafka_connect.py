@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from bench.maven import JavaTools
+from bench.processes import free_port
 from tests.broker_fixture import RunningBroker
 from tests.client.stream_readers import wait_until
 from tests.interop.kit import PATIENCE_S, cleanup_policy
 from tests.server.asking import offsets
-from tests.server.test_metrics import free_port
 from tests.tools.verbs import make_topic
 
 pytestmark = [

@@ -68,13 +68,18 @@ class Led:
         for _ in range(before):
             self.log.append(records(), 2)
         self.log.flush()
-        self.noticed = 0
+        self.noticed = self.flushes_wanted = 0
         self.log.begin_epoch(3)
         state = state_of(isr, tuple(ALIVE[one] for one in isr), 7)
-        self.partition = lead(self.log, state, high_watermark=LogEnd(0, 0), want_isr=self._notice)
+        self.partition = lead(
+            self.log, state, high_watermark=LogEnd(0, 0), want_isr=self._notice, want_flush=self._want_flush
+        )
 
     def _notice(self, partition: LedPartition) -> None:
         self.noticed += 1
+
+    def _want_flush(self, log: Log) -> None:
+        self.flushes_wanted += 1
 
     def append(self) -> tuple[LogEnd, Waiter]:
         """One batch with acks=all: where it ends, and who waits for it."""

@@ -161,11 +161,7 @@ def test_any_history_converges_and_keeps_all_that_both_have(data: st.DataObject)
     replicas = [ListLog() for _ in range(3)]
     value = 0
     for epoch in range(data.draw(st.integers(1, 8))):
-        common = 0
-        while (
-            all(len(one.batches) > common for one in replicas) and len({one.batches[common] for one in replicas}) == 1
-        ):
-            common += 1
+        common = common_to(replicas)
         leader = data.draw(st.integers(0, 2))
         lead = replicas[leader]
         lead.begun = epoch

@@ -118,18 +118,6 @@ async def test_a_leader_whose_epoch_is_below_our_logs_is_not_followed(tmp_path: 
         assert two.follow(1, 10).state is FollowerState.WAITING
 
 
-async def test_a_follower_without_the_replica_is_refused_until_it_has_one(tmp_path: Path) -> None:
-    async with two_sides(tmp_path) as (one, two):
-        led = one.lead(5, replicas=(1, 3))
-        await append(led, batch())
-        follower = two.follow(1, 5)
-        await asyncio.sleep(0.05)
-        assert follower.log.end.address == 0
-        led = one.lead(6, replicas=(1, 2))
-        two.follow(1, 6)
-        await until(lambda: follower.log.end == led.log.end)
-
-
 async def test_another_topic_of_the_same_name_is_not_fetched(tmp_path: Path) -> None:
     async with two_sides(tmp_path) as (one, two):
         led = one.lead(5)
@@ -137,23 +125,6 @@ async def test_another_topic_of_the_same_name_is_not_fetched(tmp_path: Path) -> 
         two.fetchers.follow(NAME, uuid.UUID(int=8), two.log(), 1, 5, 0)
         await asyncio.sleep(0.1)
         assert two.log().end.address == 0
-
-
-async def test_a_new_incarnation_voids_the_position_of_the_one_before(tmp_path: Path) -> None:
-    async with two_sides(tmp_path) as (one, two):
-        led = one.lead(5, isr=(1,))
-        follower = two.follow(1, 5)
-        await append(led, batch())
-        await until(lambda: led.position(2) and led.position(2).flushed == led.log.end)
-        two.fetchers.suspend()
-        await until(lambda: follower.state is FollowerState.WAITING)
-        await append(led, batch())
-        await asyncio.sleep(0.05)
-        assert follower.log.end != led.log.end
-        two.incarnation = 205
-        one.knows(one, two)
-        two.fetchers.brokers_changed()
-        await until(lambda: led.position(2).incarnation == 205 and led.position(2).flushed == led.log.end)
 
 
 async def test_the_start_moves_with_the_leaders(tmp_path: Path) -> None:

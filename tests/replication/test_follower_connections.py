@@ -42,17 +42,6 @@ async def test_a_leader_that_comes_back_elsewhere_is_found(tmp_path: Path) -> No
         assert content(follower.log) == content(led.log)
 
 
-async def test_a_leader_that_resigns_is_followed_again_when_it_leads_anew(tmp_path: Path) -> None:
-    async with two_sides(tmp_path) as (one, two):
-        led = one.lead(5, isr=(1, 2))
-        follower = two.follow(1, 5)
-        await append(led, batch())
-        led = one.lead(6, isr=(1, 2))
-        two.follow(1, 6)
-        assert await append(led, batch()) is None
-        assert content(follower.log) == content(led.log)
-
-
 async def test_roles_change_back_and_forth(tmp_path: Path) -> None:
     async with two_sides(tmp_path) as (one, two):
         for epoch in range(1, 9):
@@ -264,25 +253,6 @@ async def test_partitions_in_which_nothing_happens_are_not_named(
         assert content(followers[17].log) == content(led[17].log)
 
 
-async def test_a_follower_far_behind_catches_up_while_another_partition_goes_on(tmp_path: Path) -> None:
-    async with two_sides(tmp_path, log_segment_bytes="10000000", replica_fetch_response_max_bytes="3000000") as (
-        one,
-        two,
-    ):
-        other = TopicPartition("t", 1)
-        far = one.log()
-        for mark in range(60):
-            far.append(batch(1, 700_000, mark), 4)
-        one.lead(5, isr=(1,))
-        led = one.lead(5, isr=(1, 2), name=other)
-        follower = two.follow(1, 5)
-        two.follow(1, 5, other)
-        while follower.log.end != far.end:
-            assert await append(led, batch()) is None
-        assert content(follower.log) == content(far)
-        assert len(follower.log.segments) > 2
-
-
 async def test_a_throttled_partition_comes_slowly_and_others_do_not(tmp_path: Path) -> None:
     async with two_sides(tmp_path) as (one, two):
         other = TopicPartition("t", 1)
@@ -314,18 +284,6 @@ async def test_a_throttle_that_is_lifted_lets_all_through_at_once(tmp_path: Path
         began = two.loop.time()
         await until(lambda: follower.log.end == led.log.end)
         assert two.loop.time() - began < 5
-
-
-async def test_replicas_in_sync_are_not_throttled(tmp_path: Path) -> None:
-    async with two_sides(tmp_path) as (one, two):
-        led = one.lead(5, isr=(1, 2))
-        two.fetchers.take_rates(update((NAME, (2,), 1000)))
-        two.follow(1, 5)
-        await append(led, batch())
-        began = two.loop.time()
-        for mark in range(20):
-            assert await append(led, batch(1, 10_000, mark)) is None
-        assert two.loop.time() - began < 20
 
 
 async def test_several_connections_share_the_partitions(tmp_path: Path) -> None:
@@ -419,21 +377,6 @@ async def test_a_connection_that_breaks_anywhere_costs_nothing(tmp_path: Path) -
         assert content(follower.log) == content(led.log)
         assert allowed > 1000, "it was cut many times"
         proxy.close()
-
-
-async def test_many_logs_that_disagree_are_cut_side_by_side(tmp_path: Path) -> None:
-    async with two_sides(tmp_path) as (one, two):
-        names = [TopicPartition("t", number) for number in range(60)]
-        for name in names:
-            for side in (one, two):
-                side.log(name).append(batch(), 1)
-            two.log(name).append(batch(mark=9), 2)
-        led = [one.lead(5, isr=(1, 2), name=name) for name in names]
-        for name in names:
-            two.follow(1, 5, name)
-        assert await asyncio.gather(*(append(each, batch(mark=3)) for each in led)) == [None] * len(names)
-        for name in names:
-            assert content(two.log(name)) == content(one.log(name))
 
 
 async def test_a_leader_that_moves_while_it_is_being_connected_to(tmp_path: Path) -> None:

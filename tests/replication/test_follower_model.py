@@ -14,6 +14,7 @@ from klog.config.topic import LogConfig
 from klog.replication.divergence import StartsElsewhere, disagreement, truncation_address
 from klog.storage.log import Log
 from tests.faulty_filesystem import FaultyFileSystem
+from tests.replication.side import content
 from tests.storage.log_cases import append, batch, bytes_of, delete_records, dense_batch, log_in, open_dir
 
 REPLICAS = st.integers(0, 2)
@@ -113,12 +114,7 @@ class Histories(RuleBasedStateMachine):
 
 def from_address(log: Log, start: int) -> dict[int, bytes]:
     """Every batch from there on, whatever start is shown."""
-    return {
-        address: segment.file.read_at(address - segment.base_address, header.size_bytes)
-        for segment in log.segments
-        for address, header in segment.walk(segment.base_address)
-        if address >= start
-    }
+    return {address: data for address, data in content(log).items() if address >= start}
 
 
 def settle(leader: Log, follower: Log) -> None:

@@ -23,31 +23,6 @@ async def test_what_the_leader_never_had_is_cut_and_not_missed(tmp_path: Path) -
         assert not files(tmp_path, "*.lost")
 
 
-async def test_epochs_that_took_turns_are_cut_one_after_another(tmp_path: Path) -> None:
-    async with two_sides(tmp_path) as (one, two):
-        fill(one, 0, 0, 0, 2, 4)
-        fill(two, 0, 0)
-        fill(two, 1, 1, 3, mark=9)
-        led = one.lead(5, isr=(1, 2))
-        follower = two.follow(1, 5)
-        await append(led, batch())
-        assert content(follower.log) == content(led.log)
-
-
-async def test_an_epoch_in_which_we_wrote_nothing_does_not_mislead(tmp_path: Path) -> None:
-    """KIP-101: who led an epoch without a batch follows under the next with the epoch of its last batch."""
-    async with two_sides(tmp_path) as (one, two):
-        fill(one, 1, 1, 1)
-        fill(two, 1, 1, 1)
-        two.lead(2)
-        led = one.lead(3, isr=(1, 2))
-        follower = two.follow(1, 3)
-        assert follower.log.last_epoch == 1
-        await append(led, batch())
-        assert content(follower.log) == content(led.log)
-        assert [one.epoch for one in follower.log.epoch_starts] == [1, 3]
-
-
 async def test_what_is_cut_below_the_high_watermark_is_kept_and_said(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -89,16 +64,6 @@ async def test_a_follower_below_the_leaders_start_begins_there(tmp_path: Path) -
         await append(led, batch())
         assert content(follower.log) == content(led.log)
         assert (follower.log.start_address, follower.log.start_offset) == (led.log.start_address, led.log.start_offset)
-
-
-async def test_a_follower_whose_log_is_all_another_history_begins_anew(tmp_path: Path) -> None:
-    async with two_sides(tmp_path) as (one, two):
-        fill(one, 3, 3)
-        fill(two, 1, 2, 2, 2, mark=9)
-        led = one.lead(5, isr=(1, 2))
-        follower = two.follow(1, 5)
-        await append(led, batch())
-        assert content(follower.log) == content(led.log)
 
 
 async def test_the_leaders_hole_is_left_by_its_follower(tmp_path: Path) -> None:

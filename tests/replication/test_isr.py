@@ -171,6 +171,8 @@ def test_r2_who_resigns_acknowledges_nothing_any_more(led: Led) -> None:
     assert led.partition.high_watermark == START
     with pytest.raises(NotLeader):
         led.partition.check_replica(3, 2, 22)
+    with pytest.raises(NotLeader):
+        led.partition.append(records())
 
 
 def test_r1_a_suspended_leader_appends_and_acknowledges_nothing_but_can_be_read(led: Led) -> None:

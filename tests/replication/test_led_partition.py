@@ -1,4 +1,4 @@
-"""The leader's side of a partition: what moves the high watermark, and who is told what and when (rules R2, R8, R9)."""
+"""The leader's side of a partition: what moves the high watermark, and who is told what and when (rule R9)."""
 
 from __future__ import annotations
 
@@ -6,48 +6,21 @@ from pathlib import Path
 
 import pytest
 
-from klog.config import LogConfig
 from klog.errors import FencedLeaderEpoch, NotLeader, StorageError, UnknownLeaderEpoch
-from klog.names import TopicPartition
 from klog.record.records import Record, encode_batch
-from klog.replication.led_partition import LedPartition
-from klog.storage.checkpoints import CheckpointedDir
-from klog.storage.filesystem import OsFileSystem
-from klog.storage.log import Log, LogEnd
-from tests.replication.led import NEVER, Reader, Waiter, lead, records, state_of
-
-
-class Led:
-    """A partition over a real log; flushes are asked for and done by the test."""
-
-    def __init__(self, folder: Path, **config: int) -> None:
-        folder.mkdir()
-        self.asked = 0
-        self.log = Log.open(
-            CheckpointedDir(OsFileSystem(), str(folder)), str(folder), TopicPartition("t", 0), LogConfig(**config)
-        )
-        self.log.begin_epoch(3)
-        self.partition = self.lead(3)
-
-    def lead(self, epoch: int) -> LedPartition:
-        return lead(self.log, state_of((1,), epoch=epoch), replicas=(1,), want_flush=self.want)
-
-    def want(self, log: Log) -> None:
-        self.asked += 1
-
-    def flush(self) -> None:
-        self.partition.flushed(self.log.flush())
+from klog.storage.log import LogEnd
+from tests.replication.led import NEVER, Led, Reader, Waiter, records
 
 
 @pytest.fixture
 def led(tmp_path: Path) -> Led:
-    return Led(tmp_path / "t-0")
+    return Led(tmp_path / "t-0", isr=(1,))
 
 
 def test_an_append_is_acknowledged_when_it_is_flushed_and_not_before(led: Led) -> None:
     waiter = Waiter()
     result = led.partition.append(records(5))
-    assert led.asked == 1
+    assert led.flushes_wanted == 1
     assert not led.partition.when_committed(result.end.address, waiter)
     assert led.partition.high_watermark == LogEnd(0, 0)
     assert waiter.told == []
@@ -69,7 +42,7 @@ def test_one_flush_acknowledges_all_before_it_and_none_after_it(led: Led) -> Non
 
 
 def test_with_the_rule_never_to_flush_an_append_is_committed_at_once(tmp_path: Path) -> None:
-    led = Led(tmp_path / "t-0", flush_messages=NEVER, flush_ms=NEVER)
+    led = Led(tmp_path / "t-0", isr=(1,), flush_messages=NEVER, flush_ms=NEVER)
     result = led.partition.append(records())
     assert led.partition.when_committed(result.end.address, Waiter())
     assert led.partition.high_watermark == result.end
@@ -96,17 +69,6 @@ def test_a_disk_that_refuses_fails_whoever_waits(led: Led) -> None:
     assert waiter.told == [error]
 
 
-def test_who_resigns_appends_nothing_and_fails_whoever_waits(led: Led) -> None:
-    waiter, reader = Waiter(), Reader()
-    led.partition.watch(reader)
-    led.partition.when_committed(led.partition.append(records()).end.address, waiter)
-    led.partition.resign(NotLeader("another leads"))
-    assert [type(error) for error in waiter.told] == [NotLeader]
-    assert reader.times == 1
-    with pytest.raises(NotLeader):
-        led.partition.append(records())
-
-
 def test_who_finishes_appends_nothing_but_still_commits(led: Led) -> None:
     waiter = Waiter()
     led.partition.when_committed(led.partition.append(records()).end.address, waiter)
@@ -124,15 +86,6 @@ def test_epochs_of_clients_are_checked(led: Led) -> None:
         led.partition.check_epoch(2)
     with pytest.raises(UnknownLeaderEpoch):
         led.partition.check_epoch(4)
-
-
-def test_the_end_is_not_known_until_the_high_watermark_reaches_the_epoch(tmp_path: Path) -> None:
-    led = Led(tmp_path / "t-0")
-    led.partition.append(records())
-    later = led.lead(4)
-    assert not later.end_is_known  # what the older leader appended is not committed yet
-    later.flushed(led.log.flush())
-    assert later.end_is_known
 
 
 def test_a_duplicate_waits_for_the_commit_of_the_original(led: Led) -> None:

@@ -78,16 +78,6 @@ def test_a_broker_that_goes_is_emptied_and_only_it_loses_replicas() -> None:
     assert sorted(loads(then).values()) == [3, 3, 4]
 
 
-def test_another_factor_adds_or_drops_the_replicas_that_balance_wants() -> None:
-    current = topic((1, 2), (1, 2), (1, 2), (1, 3))
-    more = after(current, plan(current, bare(1, 2, 3), goal=Goal.KEEP, factor=3))
-    assert {len(ids) for ids in more.values()} == {3}
-    fewer_moves = plan(current, bare(1, 2, 3), goal=Goal.KEEP, factor=1)
-    fewer = after(current, fewer_moves)
-    assert copied(fewer_moves) == 0, "what is there stays there"
-    assert sorted(loads(fewer).values()) == [1, 1, 2]
-
-
 def test_the_first_replica_keeps_its_place_unless_it_goes() -> None:
     current = topic((3, 1, 2), (1, 2, 3))
     then = after(current, plan(current, bare(1, 2, 3, 4), goal=Goal.KEEP, emptied=[1]))
@@ -105,32 +95,6 @@ def test_each_partition_spreads_over_racks() -> None:
     assert plan(current, racked({**racks, 4: ""}), goal=Goal.BALANCE) == [], (
         "racks count only where every broker has one"
     )
-
-
-def test_few_moves_do_not_go_against_racks_where_they_need_not() -> None:
-    current = topic((1, 3), (1, 4))
-    racks = {1: "a", 2: "a", 3: "b", 4: "b"}
-    then = after(current, plan(current, racked(racks), goal=Goal.KEEP, emptied=[1]))
-    assert then == topic((3, 2), (4, 2)) or then == topic((2, 3), (4, 2)) or then == topic((3, 2), (2, 4))
-
-
-def test_each_partition_spreads_over_hosts_within_racks() -> None:
-    current = topic((1, 2), (2, 1), (3, 4), (4, 3))
-    hosts = {1: "x", 2: "x", 3: "y", 4: "y"}
-    moves = plan(current, {one: Site("", host) for one, host in hosts.items()}, goal=Goal.BALANCE)
-    then = after(current, moves)
-    assert all({hosts[one] for one in ids} == {"x", "y"} for ids in then.values())
-    assert set(loads(then).values()) == {2} and copied(moves) == 4
-    # Racks rank above hosts: what is in two racks stays, although a third host is empty.
-    sites = {1: Site("a", "x"), 2: Site("b", "y"), 3: Site("b", "z")}
-    assert plan(topic((1, 2), (1, 3)), sites, goal=Goal.KEEP) == []
-    # A host that goes is emptied, and nothing else moves.
-    sites = {1: Site("", "x"), 2: Site("", "x"), 3: Site("", "y"), 4: Site("", "z"), 5: Site("", "z")}
-    gone = plan(topic((1, 3), (2, 4), (5, 3)), sites, goal=Goal.KEEP, emptied=[1, 2])
-    assert {move.partition.partition: {sites[one].host for one in move.after} for move in gone} == {
-        0: {"y", "z"},
-        1: {"y", "z"},
-    }
 
 
 def test_a_dead_broker_keeps_its_replicas_and_gets_no_more() -> None:

@@ -6,8 +6,6 @@ Each test states the loss that its rule prevents; without the rule the test fail
 
 from __future__ import annotations
 
-import asyncio
-import json
 import os
 import re
 import shutil
@@ -18,65 +16,38 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer as Client
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import TopicPartition as At
 
+from klog.coordination import partition_states
 from klog.coordination.embedded import ZooKeeperServer
-from klog.coordination.zookeeper import ZooKeeper
-from klog.net.channel import Channel
-from klog.protocol import codec
+from klog.names import TopicPartition
 from klog.protocol.apis import ApiKey
 from tests.broker_fixture import RunningBroker
+from tests.cluster import load
+from tests.server.asking import ask
+from tests.zookeeper_fixture import session_of
 from tests.zookeeper_proxy import ZooKeeperProxy
 
 SESSION_MS = "4000"
 
 
-def produce(broker: RunningBroker, topic: str, count: int = 10) -> None:
-    producer = Producer({"bootstrap.servers": broker.bootstrap, "acks": "all", "message.timeout.ms": 20_000})
-    failed: list[object] = []
-    for number in range(count):
-        producer.produce(
-            topic, str(number).encode(), partition=0, on_delivery=lambda error, _: error and failed.append(error)
-        )
-    assert producer.flush(25) == 0
-    assert not failed
+def produce(broker: RunningBroker, topic: str) -> None:
+    """To a topic that is made for it."""
+    load.produce(broker.bootstrap, topic, [b"%d" % number for number in range(10)])
 
 
 def end_of(broker: RunningBroker, topic: str) -> int:
+    """As a stock client finds it, which asks again where nobody knows it yet."""
     client = Client({"bootstrap.servers": broker.bootstrap, "group.id": "x", "enable.auto.commit": False})
-    _, high = client.get_watermark_offsets(TopicPartition(topic, 0), timeout=10)
+    _, high = client.get_watermark_offsets(At(topic, 0), timeout=10)
     client.close()
     return int(high)
 
 
 def metadata(broker: RunningBroker, topic: str) -> Any:
     """The topic's partition 0 as the broker shows it."""
-
-    async def ask() -> Any:
-        host, _, port = broker.bootstrap.rpartition(":")
-        channel = await Channel.connect(host, int(port))
-        try:
-            asked = codec.request(
-                ApiKey.METADATA,
-                9,
-                topics=[{"name": topic}],
-                allow_auto_topic_creation=False,
-                include_cluster_authorized_operations=False,
-                include_topic_authorized_operations=False,
-            )
-            return (await channel.request(asked)).topics[0].partitions[0]
-        finally:
-            await channel.close()
-
-    return asyncio.run(ask())
-
-
-def state(broker: RunningBroker, topic: str) -> dict[str, object]:
-    with ZooKeeper(broker.zookeeper) as zookeeper:
-        zookeeper.start()
-        found = json.loads(zookeeper.get(f"/brokers/topics/{topic}/partitions/0/state").data)
-        assert isinstance(found, dict)
-        return found
+    asked: dict[str, Any] = {"topics": [{"name": topic}], "allow_auto_topic_creation": False}
+    return ask(broker.bootstrap, ApiKey.METADATA, 7, **asked).topics[0].partitions[0]
 
 
 def test_r1_a_restart_leads_under_a_new_epoch(make_broker: Callable[..., RunningBroker], topic: str) -> None:
@@ -89,7 +60,9 @@ def test_r1_a_restart_leads_under_a_new_epoch(make_broker: Callable[..., Running
         broker.start()
         after = metadata(broker, topic)
         assert after.leader_epoch > before
-        assert state(broker, topic)["leader_epoch"] == after.leader_epoch
+        with session_of(broker.zookeeper) as session:
+            (stored,) = partition_states.read_many(session, [TopicPartition(topic, 0)]).values()
+        assert stored is not None and stored.leader_epoch == after.leader_epoch
         assert end_of(broker, topic) == high
 
 
@@ -162,14 +135,7 @@ def test_r7_another_with_the_same_id_is_refused(make_broker: Callable[..., Runni
     assert other.process is not None
     assert other.process.wait(20) == 1
     assert other.logged("broker id 1")
-    assert end_of_cluster_is_reachable(broker)
-
-
-def end_of_cluster_is_reachable(broker: RunningBroker) -> bool:
-    client = Client({"bootstrap.servers": broker.bootstrap, "group.id": "x", "enable.auto.commit": False})
-    found = client.list_topics(timeout=10)
-    client.close()
-    return len(found.brokers) == 1
+    assert len(ask(broker.bootstrap, ApiKey.METADATA, 7, topics=[], allow_auto_topic_creation=False).brokers) == 1
 
 
 def test_a_log_dir_in_use_is_refused(make_broker: Callable[..., RunningBroker]) -> None:
@@ -206,8 +172,7 @@ def test_an_expired_session_is_said_reads_go_on_and_the_broker_comes_back(
     produce(broker, topic)
     before, high = metadata(broker, topic).leader_epoch, end_of(broker, topic)
     broker.send(signal.SIGSTOP)
-    with ZooKeeper(broker.zookeeper) as zookeeper:
-        zookeeper.start()
+    with session_of(broker.zookeeper) as zookeeper:
         deadline = time.monotonic() + 30
         while zookeeper.exists("/brokers/ids/1") is not None:  # until ZooKeeper has given the session up
             assert time.monotonic() < deadline
@@ -227,8 +192,7 @@ def test_r7_a_broker_that_finds_its_entry_replaced_stops(make_broker: Callable[.
     """Two processes must not both believe to be the broker of that id."""
     broker = make_broker(zookeeper__session__timeout__ms=SESSION_MS).start()
     broker.send(signal.SIGSTOP)
-    with ZooKeeper(broker.zookeeper) as zookeeper:
-        zookeeper.start()
+    with session_of(broker.zookeeper) as zookeeper:
         deadline = time.monotonic() + 30
         while zookeeper.exists("/brokers/ids/1") is not None:
             assert time.monotonic() < deadline

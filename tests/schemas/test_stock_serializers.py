@@ -14,11 +14,11 @@ from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerialize
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 from confluent_kafka.serialization import MessageField, SerializationContext
 
+from bench.processes import free_port
 from klog.client.raw_fetch import RawCluster
 from klog.record.avro_framing import unframed
 from tests.broker_fixture import RunningBroker
 from tests.server.asking import create
-from tests.server.test_metrics import free_port
 from tests.tools.verbs import held
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from bench.processes import free_port
 from klog.admin import group_lag
 from klog.coordination.zookeeper import ZooKeeper
 from klog.names import TopicPartition
@@ -18,7 +19,6 @@ from tests.admin.group_registry import commit
 from tests.broker_fixture import RunningBroker
 from tests.cli.runner import klog
 from tests.hand_clock import HandClock
-from tests.server.test_metrics import free_port
 from tests.tools.verbs import make_topic, run, send
 from tests.zookeeper_fixture import session_of
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 import socket
 import struct
 import subprocess
@@ -16,6 +15,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from bench.processes import free_port
 from klog.coordination.embedded import ZooKeeperServer
 from klog.metrics import RECENT_MAX, SAMPLE_ONE_IN, RequestMeter, Timing, Traffic, times_of
 from klog.names import TopicPartition
@@ -30,18 +30,6 @@ from tests.server.wire import RawConnection, fetch_request, framed, head
 ROOT = Path(__file__).resolve().parent.parent.parent
 ILLEGAL_GENERATION = 22
 Scrape = dict[tuple[str, tuple[tuple[str, str], ...]], float]
-
-
-def free_port() -> int:
-    """One that the kernel gives to nobody by itself: between now and the broker's start others open sockets."""
-    while True:
-        port = random.SystemRandom().choice(range(11_000, 20_000))
-        with socket.socket() as sock:
-            try:
-                sock.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port
 
 
 def scrape(port: int) -> Scrape:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -66,16 +65,6 @@ def test_whatever_dies_is_led_again_and_written_in_few_transactions() -> None:
         assert figures["led_again_s"] < 0.5
     rolled = outcomes["rolling restart"].figures
     assert rolled["nodes_written"] - rolled["of_leaders"] < 2 * PARTITIONS, "each state once, and its preferred leader"
-
-
-@pytest.mark.long("a bench")
-@pytest.mark.slow
-def test_a_seed_gives_the_same_run_again() -> None:
-    first, again, other = (
-        {key: asdict(one) for key, one in simulated(seed, partitions=90).items()} for seed in (7, 7, 8)
-    )
-    assert first == again
-    assert first != other
 
 
 @pytest.mark.long("a bench")

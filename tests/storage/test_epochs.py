@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from klog.config.topic import LogConfig
 from klog.errors import CorruptBatch, CorruptLog, FencedLeaderEpoch
 from klog.storage.epochs import Epochs
 from klog.storage.log import LogEnd
@@ -13,8 +12,6 @@ from tests.rows import each
 from tests.storage.log_cases import (
     append,
     batch,
-    bytes_of,
-    dense_batch,
     dir_and_log,
     log_in,
     new_disk,
@@ -83,19 +80,6 @@ def test_the_current_epoch_is_known_before_its_first_batch() -> None:
     log_dir.close()
     again = log_in(open_dir(disk))
     assert [(start.epoch, start.address) for start in again.epoch_starts] == [(3, 0), (7, end.address)]
-
-
-def test_a_follower_has_the_same_bytes_at_the_same_addresses() -> None:
-    leader = open_log(new_disk(), LogConfig(segment_bytes=1_000))
-    for epoch in (1, 1, 4, 9):
-        append(leader, batch(3), dense_batch(150), epoch=epoch)
-    follower = open_log(new_disk(), LogConfig(segment_bytes=400))
-    while follower.end != leader.end:
-        follower.append_at(memoryview(bytes_of(leader.read(follower.end.address, 500, leader.end.address))))
-    assert read_all(follower) == read_all(leader)
-    assert follower.epoch_starts == leader.epoch_starts
-    assert follower.count(0, follower.end.offset) == leader.count(0, leader.end.offset)
-    assert len(follower.segments) > len(leader.segments)
 
 
 def test_a_follower_refuses_what_does_not_follow() -> None:

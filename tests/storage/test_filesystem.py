@@ -10,12 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from klog.config.topic import LogConfig
 from klog.errors import DiskFull, LogDirLocked, StorageError
 from klog.storage.filesystem import NewFolder, OsFileSystem, OsLogFile
-from klog.storage.log import Log
-from klog.storage.log_dir import LogDirs
-from tests.storage.log_cases import NAME, TOPIC_ID, read_all
 
 
 @pytest.fixture
@@ -118,50 +114,3 @@ def test_a_lock_is_held_against_other_processes_and_ends_with_them(fs: OsFileSys
         fs.lock(path)
     lock.release()
     fs.lock(path).release()
-
-
-WRITER = """
-import sys
-from klog.config.topic import LogConfig
-from klog.storage.filesystem import OsFileSystem
-from klog.storage.log_dir import LogDirs
-from tests.storage.log_cases import NAME, TOPIC_ID, append, batch
-dirs = LogDirs(OsFileSystem(), (sys.argv[1],))
-config = LogConfig(segment_bytes=20_000)
-dirs.load(lambda name: config)
-dirs.start()
-log = dirs.log_or_create(NAME, TOPIC_ID, config)
-at = log.count(0, log.end.offset)
-while True:
-    append(log, batch(1, mark=at))
-    at += 1
-    if at % 7 == 0:
-        print(log.flush().offset, at, flush=True)
-"""
-
-
-def test_a_killed_writer_loses_nothing_that_it_flushed(fs: OsFileSystem, tmp_path: Path) -> None:
-    for _ in range(3):
-        with subprocess.Popen(
-            [sys.executable, "-c", WRITER, str(tmp_path / "d")],
-            stdout=subprocess.PIPE,
-            cwd=Path(__file__).parents[2],
-        ) as writer:
-            assert writer.stdout is not None
-            for _ in range(60):
-                offset, count = map(int, writer.stdout.readline().split())
-            writer.kill()
-            rest = writer.stdout.read().split(b"\n")
-            whole = [line for line in rest[:-1] if line]
-            if whole:
-                offset, count = map(int, whole[-1].split())
-        dirs = LogDirs(fs, (str(tmp_path / "d"),))
-        dirs.load(lambda name: LogConfig(segment_bytes=20_000))
-        log = dirs.log(NAME)
-        assert isinstance(log, Log)
-        found = read_all(log)
-        assert log.end.offset >= offset
-        assert len(found) == log.count(0, log.end.offset) >= count
-        assert all(b"%d/0" % mark in one.data for mark, one in enumerate(found))
-        dirs.close()
-    assert dirs.topic_id(NAME) == TOPIC_ID

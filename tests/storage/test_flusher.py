@@ -115,21 +115,6 @@ def test_what_is_appended_together_is_flushed_together(heard: Heard, disk: Fault
     assert logs[0].flushed_end == logs[0].end, "what is wanted at the end is flushed before it"
 
 
-def test_an_append_during_a_flush_is_not_taken_for_flushed(heard: Heard) -> None:
-    disk = HeldDisk()
-    log = log_in(open_dir(disk))
-    append(log, batch(1))
-    end = log.end
-    disk.holds = True
-    thread = threading.Thread(target=log.flush)
-    thread.start()
-    assert disk.entered.acquire(timeout=20)
-    append(log, batch(1))
-    disk.let_go.release()
-    thread.join()
-    assert log.flushed_end == end != log.end
-
-
 def test_a_truncation_during_a_flush_voids_it(heard: Heard) -> None:
     disk = HeldDisk()
     log = log_in(open_dir(disk))

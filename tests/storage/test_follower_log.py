@@ -3,15 +3,12 @@ cut bytes that are kept."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from klog.config.topic import LogConfig
 from klog.errors import CorruptLog, OffsetOutOfRange, StorageError
-from klog.storage.filesystem import OsFileSystem
 from klog.storage.log import Log, LogEnd
 from tests.faulty_filesystem import FaultyFileSystem, Stopped
 from tests.rows import each
@@ -323,13 +320,3 @@ def test_a_new_beginning_keeps_everything_where_that_is_asked() -> None:
     assert [one for path in sorted(kept) for one in split(kept[path])] == stored
     again = open_log(disk.crash(), SMALL)
     assert again.end == LogEnd(0, 0)
-
-
-def test_a_lost_file_is_a_segment_under_another_name(tmp_path: Path) -> None:
-    (tmp_path / "t-0").mkdir()
-    log = open_log(OsFileSystem(), folder=str(tmp_path / "t-0"))
-    stored = filled(log)
-    (name,) = log.truncate(stored[4].address, keep_truncated=True)
-    (tmp_path / "again").mkdir()
-    (tmp_path / "t-0" / name).rename(tmp_path / "again" / name.replace(".lost", ".log"))
-    assert read_all(open_log(OsFileSystem(), folder=str(tmp_path / "again"))) == stored[4:]

@@ -173,20 +173,6 @@ def test_more_segments_than_the_budget_has_anchors() -> None:
     assert all(index.floor(5).address == 0 for index in indexes)
 
 
-def test_ranges_go_around_holes() -> None:
-    log = open_log(new_disk())
-    stored = append(log, batch(1), dense_batch(200), batch(2), dense_batch(90), batch(1))
-    ranges = log.read(0, 1 << 20, log.end.address)
-    assert [(one.position, one.position + one.size) for one in ranges] == [
-        (0, stored[1].address + 71),
-        (stored[2].address, stored[3].address + 71),
-        (stored[4].address, stored[4].address + len(stored[4].data)),
-    ]
-    # In the middle of the ids that have no bytes behind them.
-    assert log.locate(stored[1].address + 150).header.base_offset == stored[1].address
-    assert log.count(stored[1].address + 150, stored[2].address) == 50
-
-
 def test_a_walk_tells_when_the_bytes_are_no_log() -> None:
     disk = new_disk()
     log = open_log(disk)

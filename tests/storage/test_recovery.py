@@ -154,15 +154,6 @@ def test_what_was_skipped_is_kept_beside_the_log() -> None:
     assert log.count(0, log.end.offset) == sum(one.header.count for one in STORED) - STORED[1].header.count
 
 
-def test_two_stretches_of_damage_are_two_holes() -> None:
-    data = bytearray(FILES[FIRST])
-    data[STORED[0].address + 70] ^= 0xFF
-    data[STORED[2].address + 65] ^= 0xFF
-    log = recover(disk_with(first=bytes(data)))
-    assert read_all(log) == [STORED[1], *STORED[3:]]
-    assert [one.first_address for one in log.damages] == [STORED[0].address, STORED[2].address]
-
-
 def test_zeros_behind_the_end_are_cut() -> None:
     """A file whose size reached the disk before its bytes did."""
     log = recover(disk_with(last=FILES[LAST] + bytes(5_000)))
@@ -198,19 +189,6 @@ def test_the_next_batch_is_found_across_a_change_of_the_upper_address_bytes() ->
         after.names[path].data[hit.address + 100] ^= 1
         found = open_log(after)
         assert [one.address for one in read_all(found)] == [one.address for one in stored if one is not hit]
-
-
-def test_a_missing_segment_is_a_recorded_hole() -> None:
-    disk = new_disk()
-    log = open_log(disk, LogConfig(segment_bytes=100))
-    stored = [one for mark in range(4) for one in append(log, batch(1, mark=mark))]
-    gone = log.segments[1]
-    log.close()
-    disk.remove(gone.path)
-    disk.sync_folder(FOLDER)
-    log = recover(disk)
-    assert read_all(log) == [stored[0], *stored[2:]]
-    assert [(one.first_address, one.end_address) for one in log.damages] == [(gone.base_address, stored[2].address)]
 
 
 def test_leftovers_of_other_kinds_do_not_matter() -> None:

@@ -101,25 +101,10 @@ def test_both_limits_in_one_log() -> None:
     assert re.findall(r"\d+", str(found)) == ["2", "1000", "170"]
 
 
-def test_an_expired_active_segment_is_rolled_and_goes() -> None:
-    log = log_with(5_000, retention_ms=1_000)
-    assert delete_old_segments(log, NOW) == 1
-    assert read_all(log) == []
-    assert delete_old_segments(log, NOW + DAY) == 0  # an empty one stays
-
-
 def test_an_active_segment_that_is_not_committed_stays() -> None:
     log = log_with(5_000, retention_ms=1_000)
     assert log.plan_deletion(NOW, limit_address=10) is None
     assert len(log.segments) == 1
-
-
-def test_a_reader_of_a_removed_segment_reads_on() -> None:
-    log = log_with(5_000, 100, retention_ms=1_000)
-    ranges = log.read(0, 100, log.end.address)
-    expected = ranges[0].file.read_at(0, 88)
-    assert delete_old_segments(log, NOW) == 1
-    assert ranges[0].file.read_at(*ranges[0][1:]) == expected
 
 
 def test_segments_roll_by_age() -> None:

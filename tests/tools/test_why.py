@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from klog.admin.group_lag import LagRow
 from klog.admin.health.findings import Finding
 from klog.admin.health.local_brokers import LocalBroker, LogLine
 from klog.admin.health.snapshot import LogDirFact
 from klog.admin.quarantine import LostRow
-from klog.coordination.group_states import GroupState
-from klog.coordination.groups import Group
+from klog.coordination.group_states import COORDINATOR, GroupState
+from klog.coordination.groups import Group, Member
 from klog.errors import GroupIdNotFound, UsageError
 from klog.names import TopicPartition
 from klog.tools.events import Event
@@ -254,6 +255,68 @@ def test_causes_of_findings_are_bounded() -> None:
     causes = asyncio.run(first_causes(of, [*settings, gone, *dirs], of_group))
     assert list(causes) == [one.what for one in dirs[: SOUGHT_MAX - 1]], "what settings say has no cause behind it"
     assert all("broker 2 " in text and "2026-02-01 03:00:12" in text for text in causes.values())
+
+
+T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
+RECENTLY = "2023-11-14T22:10:00Z"
+"""Three minutes before `NOW_MS`."""
+CLIENT = {"member": "m1", "client": "c1", "host": "h1"}
+EMPTIED: Event = {"ts": RECENTLY, "kind": "group-empty", "group": "g", "left": [{**CLIENT, "why": "left"}]}
+HUNG: Event = {**EMPTIED, "left": [{**CLIENT, "why": "stopped answering: no heartbeat for 1 s"}]}
+REFUSED: Event = {"ts": RECENTLY, "kind": "commit-refused", "group": "g", **CLIENT, "error": "ILLEGAL_GENERATION"}
+LOOP: tuple[Event, ...] = ({"ts": RECENTLY, "kind": "rebalance", "group": "g", "joined": [CLIENT], "left": []},) * 5
+
+
+def group(*owned: tuple[TopicPartition, ...]) -> Group:
+    """Its members m1, m2, ... own these."""
+    members = [Member(f"m{number}", "c", "h", of) for number, of in enumerate(owned, 1)]
+    return Group(GroupState("g", group_protocol=COORDINATOR, is_assigned=True), tuple(members), {})
+
+
+@each(
+    ("of", "rows", "events", "what", "do"),
+    [
+        (group(), [read(5, 0, 9, lag=4)], (), "has no member", "start its consumers"),
+        (group(), [read(5, 0, 9, lag=4)], (EMPTIED,), "has no member", "client c1 at h1"),
+        (group(), [read(5, 0, 9, lag=4)], (HUNG,), "m1, hangs or died", "kill -CONT"),
+        (group((T0, T1, T2)), [read(None, 0, 9, lag=9)], (), "has never committed", "enable.auto.commit"),
+        (group((T0, T1, T2)), [read(5, 6, 9, lag=3)], (), "t-0: retention deleted", "retention.ms"),
+        (group((T0, T1, T2)), [read(9, 0, 5, lag=0)], (), "beyond the log's end", "klog group rewind"),
+        (
+            group((T0, T1, T2)),
+            [read(5, 0, 9, lag=4, committed_ms=NOW_MS - 3_600_000)],
+            (REFUSED,),
+            "refuses the commits of client c1 at h1: it is fenced",
+            "session.timeout.ms",
+        ),
+        (
+            group((T0, T1, T2)),
+            [],
+            ({**REFUSED, "member": ""},),
+            "client c1 at h1: it is not a member",
+            "a group.id of its own",
+        ),
+        (group((T0, T1, T2)), [], LOOP, "in a loop because of client c1", "max.poll.interval.ms"),
+        (group((T0, T2)), [], (), "no live consumer owns t-1", "group describe"),
+        (group((T0, T1, T2), ()), [], (), "own nothing: m2", "fewer members"),
+        (
+            group((T0, T1, T2)),
+            [read(5, 0, 9, lag=4, waits_ms=60_000, committed_ms=NOW_MS - 60_000)],
+            (),
+            "member m1 (client c, host h) stopped committing",
+            "look at its process",
+        ),
+    ],
+)
+def test_the_cause_of_a_group(of: Group, rows: list[LagRow], events: tuple[Event, ...], what: str, do: str) -> None:
+    phase = "Stable" if of.members else "Empty"
+    cause = checked(why_group(known(*events), GroupFacts(of, phase, 1 if of.members else None, rows)))
+    assert what in cause.what and do in (cause.do or ""), cause
+
+
+def test_a_commit_that_was_refused_before_another_was_taken_is_no_cause() -> None:
+    of = GroupFacts(group((T0, T1, T2)), "Stable", 1, [read(9, 0, 9, lag=0)])
+    assert [one.do for one in why_group(known(REFUSED), of)] == [None]
 
 
 def test_no_member_is_nearer_than_a_leader_that_is_silent() -> None:

@@ -12,6 +12,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from klog.admin.health.findings import Finding
 from klog.admin.health.snapshot import Where
+from klog.admin.settings import describe_settings
 from klog.admin.topics import create_topic, delete_topics, preview_deletion
 from klog.client.cluster import Cluster
 from klog.protocol.apis import ApiKey
@@ -48,8 +49,14 @@ def delete_topic(bootstrap: str, name: str) -> None:
     run(bootstrap, delete)
 
 
+def own_settings(bootstrap: str, topic: str) -> dict[str, str | None]:
+    """Those that are the topic's own."""
+    found = run(bootstrap, lambda cluster: describe_settings(cluster, [topic]))[topic]
+    return {one.name: one.value for one in found if one.source == "topic"}
+
+
 def delete_before(bootstrap: str, topic: str, offset: int, partition: int = 0) -> None:
-    """DeleteRecords, on a cluster of one broker."""
+    """DeleteRecords, on a cluster of one broker; -1: all that is committed."""
     topics = [{"name": topic, "partitions": [{"partition_index": partition, "offset": offset}]}]
     answer = run(bootstrap, lambda cluster: cluster.to_any(ApiKey.DELETE_RECORDS, 2, 0, topics=topics, timeout=10_000))
     assert answer.topics[0].partitions[0].error_code == 0
