@@ -73,7 +73,7 @@ async def run(
         if await interrupt.stopped_in_order(rounds):
             invocation.say("stopped; the next run continues from here")
         return None
-    async with counting(invocation, "bytes" if cluster.is_klog else "messages") as count:
+    with counting(invocation, "bytes" if cluster.is_klog else "messages") as count:
         done = await audit_run.run(cluster, options, publish_to=home, note=invocation.say, count=count)
     told = "" if no_publish else f", published in {audit_topic}"
     return invocation.report(done.rows, footer=f"{counted(done.read, 'message')} read{told}")
@@ -114,7 +114,7 @@ async def report(
     )
     cluster = await invocation.cluster()
     other = None if mirror is None else await _other(invocation, mirror, "--mirror")
-    async with counting(invocation, "windows") as count:
+    with counting(invocation, "windows") as count:
         found = await auditing.report(
             cluster, options, mirror=other, export=export, note=invocation.detail, count=count
         )

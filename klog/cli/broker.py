@@ -148,7 +148,7 @@ async def stop(
     preview = Report(invocation.command, brokers.BrokerStop, [planned])
     stops_part = planned.offline > 0 and len(await cluster.brokers()) > 1
     invocation.confirm(f"Stop broker {id}", preview, consequence=consequence, everywhere=stops_part)
-    async with counting(invocation, "brokers", 1) as count:
+    with counting(invocation, "brokers", 1) as count:
         count.about = f"broker {id} shuts down"
         stopped = await brokers.stop_broker(cluster, id, wait_s=wait)
     return invocation.report([stopped], failed=not stopped.stopped)
@@ -184,7 +184,7 @@ async def restart(
     question = f"Restart {counted(len(planned), 'broker')}"
     invocation.confirm(question, preview, consequence=_outage(planned), everywhere=False)
     rows = []
-    async with counting(invocation, "brokers", len(chosen)) as count:
+    with counting(invocation, "brokers", len(chosen)) as count:
         async for row in broker_restart.restart_brokers(cluster, chosen, wait_s=wait, count=count):
             rows.append(row)
             if row.restarted and len(rows) < len(chosen):

@@ -377,7 +377,7 @@ async def verify(
     from klog.export import verify as export_verify
 
     servers = None if without_brokers else await servers_of(invocation)
-    async with counting(invocation, "batches") as count:
+    with counting(invocation, "batches") as count:
         rows = await asyncio.to_thread(export_verify.verify, servers, root, count)
     return invocation.report(rows, notes=await _why_undecodable(root, sum(row.undecodable or 0 for row in rows)))
 
@@ -413,7 +413,7 @@ async def compact(
 
     if below is not None and batches is not None:
         raise UsageError("--below and --batches exclude each other")
-    async with counting(invocation, "bytes") as count:
+    with counting(invocation, "bytes") as count:
         rows = await asyncio.to_thread(
             compacting.compact,
             root,
@@ -449,7 +449,7 @@ async def collect(
         f"Remove {counted(len(rows), 'folder or file', 'folders and files')}, {size:,} bytes, from {root}",
         invocation.report(rows),
     )
-    async with counting(invocation, "bytes") as count:
+    with counting(invocation, "bytes") as count:
         removed = await asyncio.to_thread(gc.collect, root, rows, count=count)
     return invocation.report(removed, footer=f"removed {sum(row.bytes for row in removed):,} bytes")
 

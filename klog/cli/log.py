@@ -155,7 +155,7 @@ async def _read(invocation: Invocation, work: Callable[[Meter], T]) -> T:
     from klog.tools.log_survey import Meter
 
     meter = Meter()
-    async with progress(invocation, lambda: Done(meter.done, meter.total), unit="bytes"):
+    with progress(invocation, lambda: Done(meter.done, meter.total), unit="bytes"):
         try:
             return await asyncio.to_thread(work, meter)
         finally:

@@ -125,7 +125,7 @@ async def rebuild(
 
     session = await invocation.empty_zookeeper()
     with registry_facts.held(dirs):
-        async with counting(invocation, "folders") as read:
+        with counting(invocation, "folders") as read:
             plan = registry_rebuild.plan_rebuild(await asyncio.to_thread(registry_facts.read_dirs, dirs, read))
         await asyncio.to_thread(registry_rebuild.check_target, session, plan)
         question = f"Rebuild cluster {plan.cluster_id}: {counted(len(plan.topics), 'topic')}"
@@ -134,6 +134,6 @@ async def rebuild(
         report = invocation.report(plan.rows)
         invocation.confirm(question, report)
         await asyncio.to_thread(znode_acls.begin, session)
-        async with counting(invocation, "topics") as written:
+        with counting(invocation, "topics") as written:
             await asyncio.to_thread(registry_rebuild.apply_rebuild, session, plan, written)
     return invocation.report(plan.rows, footer=f"cluster {plan.cluster_id} rebuilt; start its brokers")
