@@ -143,23 +143,6 @@ def test_settings_and_assignments() -> None:
     assert arguments.all_partitions(None) is None
 
 
-@each(
-    "line",
-    [
-        f"topic create t -p {2**31}",
-        f"topic alter t -y -p {2**31}",
-        f"topic create t --assignment 1:{2**31}",
-        f"tail t -n {2**63}",
-        f"where t -p 0 {2**63}",
-        "up --brokers 60000 --port 9092",
-    ],
-)
-def test_numbers_that_no_wire_carries_are_wrong_usage(line: str) -> None:
-    ran = klog(*line.split(), "-o" if not line.startswith("tail") else "--output", "json")
-    assert ran.code == (1 if line.startswith("up") else 2), ran.stderr
-    assert ran.error["code"] == ("REFUSED" if line.startswith("up") else "USAGE")
-
-
 @pytest.mark.parametrize("hanging", ["thread", "finally", "loop"])
 def test_ctrl_c_ends_a_command_whatever_it_hangs_in(hanging: str) -> None:
     """A command of the test's own, hung in the three ways in which Python does not come back by itself."""

@@ -17,7 +17,6 @@ from klog.record.records import varint
 from tests.broker_fixture import RunningBroker
 from tests.cli.process import started
 from tests.cli.runner import klog, written
-from tests.rows import each
 
 NO_TEXT = b"\x00\xff\xfe\r\x1b\xc3("
 CONTENTS: list[tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]]]] = [
@@ -150,42 +149,6 @@ def test_searching_in_values_and_keys(at: list[str], any_bytes: str) -> None:
     assert times("-e", "--grep-header", "^h=v") == "000 "
     assert times("-e", "--grep-header", "!^h") == "002 003 004 "
     assert times("-e", "--match", f"{any_bytes}.+", "--grep-key", "!e") == "001 002 003 004 "
-
-
-@each(
-    ("words", "complaint"),
-    [
-        (["--grep", "("], "--grep '('"),
-        (["--grep-key", "["], "--grep-key '['"),
-        (["--grep-header", "["], "--grep-header '['"),
-        (["--match", "["], "--match '['"),
-        (["--match", "x", "-p", "0"], "--match"),
-        (["--match", "x", "--replica", "1"], "--match"),
-        (["-f", "%q"], "%q"),
-        (["-f", "%v{rot13}"], "{rot13}"),
-        (["-f", "value only"], "%"),
-        (["-f", "jsonl"], "%"),
-        (["-f", "%s", "--output", "jsonl"], "-f"),
-        (["--output", "table"], "table"),
-        (["--merge", "size"], "--merge"),
-        (["--settle", "1s"], "--settle"),
-        (["--merge", "time", "--settle", "1"], "duration"),
-        (["-o", "1", "-n", "1"], "-n"),
-        (["-o", "x"], "-o"),
-        (["-c", "-1"], "--count"),
-        (["-n", "-1"], "--last"),
-        (["-p", "x"], "partitions"),
-        (["-G", ""], "-G"),
-        (["-G", "g", "-p", "0"], "-G"),
-        (["-G", "g", "-n", "1"], "-G"),
-        (["-G", "g", "--merge", "time"], "--merge"),
-        (["-G", "g", "-o", "start:end"], "range"),
-        (["-X", "nothing"], "NAME=VALUE"),
-    ],
-)
-def test_wrong_usage_is_told_before_a_cluster_is_asked(words: list[str], complaint: str, dead_address: str) -> None:
-    ran = klog("tail", "t", *words, "-B", dead_address)
-    assert ran.code == 2 and complaint in ran.stderr, ran.stderr
 
 
 def test_time_order_over_partitions_and_while_following(broker: RunningBroker, at: list[str], topic: str) -> None:
