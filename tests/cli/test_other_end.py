@@ -157,23 +157,6 @@ def test_silence_stays_silence(silent_address: str, dead_address: str) -> None:
             assert address in refused("topic", "list", flag, address, "--timeout", "300ms").error["message"]
 
 
-@each(
-    ("words", "near"),
-    [
-        (["topic", "list", "--internl"], "--internal"),
-        (["topc", "list"], "topic"),
-        (["topic", "lits"], "list"),
-        (["topic", "list", "-o", "jsn"], "json"),
-        (["produce", "t", "--acks", "al"], "all"),
-        (["topic", "list", "--profile", "prdo"], "prod"),
-    ],
-)
-def test_nearly_right(words: list[str], near: str, home: Path) -> None:
-    assert klog("profile", "add", "prod", "-B", "127.0.0.1:1").code == 0
-    ran = klog(*words)
-    assert ran.code in (1, 2) and near in ran.stderr.partition("mean")[2], ran
-
-
 def test_columns_without_a_cluster(dead_address: str) -> None:
     ran = klog("topic", "describe", "-o", "schema", "-B", dead_address)
     head, first, *rest = [line.split() for line in ran.stdout.splitlines()]

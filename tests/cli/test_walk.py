@@ -272,17 +272,6 @@ def test_the_registries_of_zookeeper_begin_with_path_version_session() -> None:
         assert [column.head for column in columns(row_type)][:3] == ["PATH", "VERSION", "SESSION"]
 
 
-def test_the_commands_of_the_contract_are_there() -> None:
-    wanted = """up down status produce tail where zookeeper:start,stop,status broker:start,stop,list,describe,config
-    topic:create,list,describe,alter,config,delete,elect,verify offset:list lag
-    zk:ls,tree,get,stat,find,set,create,rm
-    export:run,status,verify shell completion"""
-    for word in wanted.split():
-        noun, _, verbs = word.partition(":")
-        for verb in verbs.split(","):
-            assert f"{noun} {verb}".strip() in COMMANDS
-
-
 @each("entry", [entry for entry in ENTRIES if isinstance(load(entry), Noun)], ids=lambda entry: entry.name)
 def test_plurals_and_hidden_verbs_are_aliases(entry: Any) -> None:
     assert entry_named(f"{entry.name}s") is entry
