@@ -410,6 +410,3 @@ def test_the_short_form_of_kafka_names_no_group(
     assert klog("offset", "import", file, "-y", *at).code == 1
     assert klog("offset", "import", file, "-g", group, "-y", *at).code == 0
     assert offsets(registry, group)[0] == 7
-    empty = tmp_path / "empty"
-    empty.write_text("")
-    assert klog("offset", "import", empty, "-y", *at).code == 1
