@@ -185,12 +185,6 @@ def test_a_rewind_is_shown_asked_about_done_and_taken_back(
         }
     ]
     assert offsets(registry, group) == {0: 4, 1: 0}
-    with on_terminal(*rewind, *at) as (process, terminal):
-        shown = terminal.wait_for("[y/N] ")
-        assert "PRIOR" in shown and "DELTA" in shown and group in shown
-        terminal.type("n\n")
-        assert process.wait(20) == 1
-    assert offsets(registry, group) == {0: 4, 1: 0}
     done = klog(*rewind, "-y", *at)
     assert done.code == 0, done.stderr
     assert offsets(registry, group) == {0: end, 1: 0}

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
-import signal
 from pathlib import Path
 
 import psutil
@@ -46,23 +44,6 @@ def test_brokers_side_by_side(home: Path, port: int) -> None:
         assert "default.replication.factor=2" in begun.stderr
         assert f"127.0.0.1:{port},127.0.0.1:{port + 1}" in begun.stderr
         assert factor("two") == 2  # at once: whichever broker is asked knows the other
-        assert klog("produce", "two", input=b"one\ntwo\n").code == 0
-        shown = klog("status", "-o", "json")
-        assert shown.code == 0, shown.stdout
-        assert [one["broker"] for one in shown.about["brokers"]] == [1, 2]
-
-        killed = next(row for row in klog("up", "--detach", "-o", "json").rows if row["id"] == 2)
-        os.kill(killed["pid"], signal.SIGKILL)
-
-        def shown_states() -> dict[int, str]:
-            down = klog("status", "-o", "json")
-            assert down.code == 1
-            return {one["broker"]: one["state"] for one in down.about["brokers"]}
-
-        until(lambda: shown_states() == {1: "up", 2: "dead"}, "the other broker has seen it")
-        assert states() == {1: "running", 2: "started"}
-        assert klog("status", "topics", "--wait", "20s").code == 0
-
         fewer = klog("up", "--detach", "--brokers", 1, "-o", "json")
         assert fewer.code == 1 and "broker 2" in fewer.error["message"] and "reassign" in fewer.error["hint"]
         more = klog("up", "--detach", "--brokers", 3)
@@ -76,7 +57,6 @@ def test_brokers_side_by_side(home: Path, port: int) -> None:
 
         assert states() == {1: "started", 2: "started", 3: "started"}
         assert factor("three") == 3
-        assert klog("tail", "two", "-o", "start", "-e", "-q").stdout.split() == ["one", "two"]
     finally:
         klog("down")
 
