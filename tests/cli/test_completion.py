@@ -17,8 +17,8 @@ from klog.cli.name_cache import (
     remember_topics,
 )
 from klog.cli.target import Target
-from tests.cli.process import KLOG, ROOT
 from tests.cli.runner import klog
+from tests.processes import KLOG, ROOT
 from tests.rows import each
 
 

@@ -21,8 +21,9 @@ from klog.cli.target import Target
 from klog.errors import CannotConnect, UsageError
 from klog.render import Format
 from klog.signals import ECHO_S
-from tests.cli.process import ROOT, on_terminal
+from tests.cli.process import on_terminal
 from tests.cli.runner import klog
+from tests.processes import ROOT
 from tests.rows import each
 
 

@@ -21,8 +21,9 @@ import pytest
 from confluent_kafka import Consumer
 
 from bench.processes import ports_in_a_row
-from tests.cli.process import KLOG, ROOT, started
+from tests.cli.process import started
 from tests.cli.runner import Ran, klog
+from tests.processes import KLOG, ROOT
 
 pytestmark = [
     pytest.mark.long("eleven incidents on three clusters; each cause has a rule in tests/admin/test_check.py"),

@@ -17,7 +17,6 @@ from klog.cli.command import Noun, arguments
 from klog.cli.command_table import ENTRIES, entry_named
 from klog.cli.root import load, walk
 from klog.render.columns import columns
-from scripts.manual.pages import REFERENCE
 from tests.cli.runner import klog
 from tests.rows import each
 
@@ -195,17 +194,6 @@ def test_a_short_flag_means_the_same_everywhere(name: str) -> None:
         for word in parameter.opts:
             if (name, word) != ("tail", "-o"):
                 assert meanings.get(word, parameter.name) == parameter.name, f"{name}: {word}"
-
-
-@each("name", COMMANDS)
-def test_the_reference_has_a_section_with_every_flag(name: str) -> None:
-    text = (ROOT / REFERENCE).read_text("utf-8")
-    found = re.search(rf"^### `klog {re.escape(name)}[ `].*?(?=^##|\Z)", text, re.MULTILINE | re.DOTALL)
-    assert found, f"{REFERENCE} has no section of klog {name}"
-    for parameter in COMMANDS[name].params:
-        shared = getattr(parameter, "rich_help_panel", None) is not None
-        if isinstance(parameter, TyperOption) and not shared:
-            assert parameter.opts[-1] in found[0]
 
 
 @each("name", COMMANDS)
