@@ -16,6 +16,7 @@ from klog.client.positions import Range, parse_range
 from klog.errors import UsageError
 from klog.names import counted
 from klog.render import Report
+from klog.render.values import to_json
 
 if TYPE_CHECKING:
     from klog.client.cluster import Cluster
@@ -100,7 +101,6 @@ async def report(
     tell lost messages from duplicates and name the hosts. The notes name windows that are still open or that a producer
     has not finished.
     """
-    from klog.render.values import to_json
     from klog.tools.audit import report as auditing
 
     options = auditing.ReportOptions(

@@ -9,7 +9,9 @@ from typing import Annotated
 from klog.cli.command import Noun
 from klog.cli.flags import argument, flag
 from klog.cli.invocation import Invocation
+from klog.cli.progress import Done, progress
 from klog.cli.target import klog_home
+from klog.names import counted
 from klog.render import Report
 
 Folder = Annotated[Path | None, flag("--dir DIR", "The folder of the files; `security` in ~/.klog if not given.")]
@@ -119,8 +121,6 @@ async def zookeeper(
     import asyncio
 
     from klog.admin import znode_acls
-    from klog.cli.progress import Done, progress
-    from klog.names import counted
 
     session = await invocation.zookeeper()
     owner = await asyncio.to_thread(znode_acls.owner_of, session)
