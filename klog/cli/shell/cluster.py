@@ -31,16 +31,6 @@ BACKGROUND_TIMEOUT_S = 2.0
 NAMES_SHOWN_MAX = 10_000
 
 
-class Place(NamedTuple):
-    """The cluster that commands talk to. ``name`` is short, for the prompt; ``text`` says also where it came from."""
-
-    name: str
-    text: str
-    colour: str | None = None
-    protected: bool = False
-    read_only: bool = False
-
-
 class WorstLag(NamedTuple):
     """The group that is furthest behind, over all its partitions; 0 messages: none is."""
 
@@ -72,7 +62,7 @@ class ShellCluster:
         self._secured: tuple[object, Target] | None = None
         """What the background's target was made of, and the target."""
 
-    def place(self) -> Place:
+    def place(self) -> Target:
         """The cluster that is meant; KlogError, or OSError of a file that cannot be read. Never waits for an answer."""
         return _place(self.shared)
 
@@ -148,13 +138,10 @@ class ShellCluster:
         self.session.close()
 
 
-def _place(shared: GlobalFlags) -> Place:
+def _place(shared: GlobalFlags) -> Target:
+    """With the profile that has its addresses, too: the protection of that holds here."""
     target = resolve(shared)
-    profile = target.profile or profile_of_addresses(target.bootstrap, target.zookeeper)
-    if profile is not None:  # by its addresses, too: its protection holds here
-        return Place(profile.name, str(target), profile.colour, profile.protected, profile.read_only)
-    name = "local" if target.directory is not None else (target.bootstrap or target.zookeeper or "").split(",")[0]
-    return Place(name, str(target))
+    return replace(target, profile=target.profile or profile_of_addresses(target.bootstrap, target.zookeeper))
 
 
 class Background:
