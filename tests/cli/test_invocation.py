@@ -202,11 +202,10 @@ def press():
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
     os.kill(os.getpid(), signal.SIGINT)
 
-interrupt.install(ends_process=False)
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
 threading.Timer(0.2, press).start()
 try:
-    with interrupt.raising():
+    with interrupt.in_shell(), interrupt.raising():
         interrupt.{ask}
 except KeyboardInterrupt:
     print("no")
