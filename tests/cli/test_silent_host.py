@@ -23,12 +23,8 @@ from klog.client.cluster import CONNECT_TIMEOUT_S
 from tests.broker_fixture import RunningBroker
 from tests.cli.process import started
 from tests.cli.runner import klog
-from tests.cli.test_walk import CONNECTING, words_for
+from tests.cli.test_walk import ASKING_A_BROKER, words_for
 
-ASKS_NO_BROKER = {"shell", "zookeeper rebuild"}
-"""One reads commands, here none; the other wants a ZooKeeper."""
-
-WAITING = [name for name in CONNECTING if name not in ASKS_NO_BROKER]
 SOME = ["topic list", "zk ls", "status", "tail", "produce"]
 """Of each way to connect one."""
 
@@ -116,7 +112,7 @@ def test_some_commands_give_a_silent_host_up_after_one_wait(flag: str, tmp_path:
 @pytest.mark.long("a process for each command that connects")
 @pytest.mark.timeout(300)
 def test_each_command_gives_a_silent_host_up_after_one_wait(tmp_path: Path) -> None:
-    check_waits(WAITING, "-B", tmp_path)
+    check_waits(ASKING_A_BROKER, "-B", tmp_path)
 
 
 def check_waits(names: list[str], flag: str, folder: Path) -> None:
@@ -133,7 +129,7 @@ def check_waits(names: list[str], flag: str, folder: Path) -> None:
 @pytest.mark.timeout(600)
 def test_the_whole_command_takes_little_more(tmp_path: Path) -> None:
     """One at a time, and once more where something else on the machine made it slow."""
-    long = [one.name for one in in_a_pool(WAITING, "-B", tmp_path, 1) if one.took_s > WHOLE_S]
+    long = [one.name for one in in_a_pool(ASKING_A_BROKER, "-B", tmp_path, 1) if one.took_s > WHOLE_S]
     assert [one for one in in_a_pool(long, "-B", tmp_path, 1) if one.took_s > WHOLE_S] == []
 
 
