@@ -16,6 +16,7 @@ from klog.client.positions import Range, parse_range
 from klog.errors import UsageError
 from klog.names import counted
 from klog.render import Report
+from klog.render.values import to_json
 
 if TYPE_CHECKING:
     from klog.client.cluster import Cluster
@@ -73,7 +74,7 @@ async def run(
         if await interrupt.stopped_in_order(rounds):
             invocation.say("stopped; the next run continues from here")
         return None
-    async with counting(invocation, "bytes" if cluster.is_klog else "messages") as count:
+    with counting(invocation, "bytes" if cluster.is_klog else "messages") as count:
         done = await audit_run.run(cluster, options, publish_to=home, note=invocation.say, count=count)
     told = "" if no_publish else f", published in {audit_topic}"
     return invocation.report(done.rows, footer=f"{counted(done.read, 'message')} read{told}")
@@ -100,7 +101,6 @@ async def report(
     tell lost messages from duplicates and name the hosts. The notes name windows that are still open or that a producer
     has not finished.
     """
-    from klog.render.values import to_json
     from klog.tools.audit import report as auditing
 
     options = auditing.ReportOptions(
@@ -114,7 +114,7 @@ async def report(
     )
     cluster = await invocation.cluster()
     other = None if mirror is None else await _other(invocation, mirror, "--mirror")
-    async with counting(invocation, "windows") as count:
+    with counting(invocation, "windows") as count:
         found = await auditing.report(
             cluster, options, mirror=other, export=export, note=invocation.detail, count=count
         )

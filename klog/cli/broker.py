@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import signal
 import subprocess
 import sys
 from collections import deque
@@ -22,6 +24,7 @@ from klog.errors import UsageError
 from klog.names import counted
 from klog.render import Report
 from klog.render.log_lines import log_to_stderr
+from klog.render.visible import for_stream
 
 if TYPE_CHECKING:
     from klog.admin.brokers import BrokerStop
@@ -96,9 +99,6 @@ def start(
 
 def _start_again(ready_fd: int | None) -> int:
     """Run this command again in the same process: to what started it, nothing has ended."""
-    import os
-    import signal
-
     words = list(sys.orig_argv)
     if ready_fd is not None:  # the line was written, and the descriptor is closed
         at = next(number for number, word in enumerate(words) if word.startswith("--ready-fd"))
@@ -148,7 +148,7 @@ async def stop(
     preview = Report(invocation.command, brokers.BrokerStop, [planned])
     stops_part = planned.offline > 0 and len(await cluster.brokers()) > 1
     invocation.confirm(f"Stop broker {id}", preview, consequence=consequence, everywhere=stops_part)
-    async with counting(invocation, "brokers", 1) as count:
+    with counting(invocation, "brokers", 1) as count:
         count.about = f"broker {id} shuts down"
         stopped = await brokers.stop_broker(cluster, id, wait_s=wait)
     return invocation.report([stopped], failed=not stopped.stopped)
@@ -184,7 +184,7 @@ async def restart(
     question = f"Restart {counted(len(planned), 'broker')}"
     invocation.confirm(question, preview, consequence=_outage(planned), everywhere=False)
     rows = []
-    async with counting(invocation, "brokers", len(chosen)) as count:
+    with counting(invocation, "brokers", len(chosen)) as count:
         async for row in broker_restart.restart_brokers(cluster, chosen, wait_s=wait, count=count):
             rows.append(row)
             if row.restarted and len(rows) < len(chosen):
@@ -212,7 +212,6 @@ def show_log(
 ) -> int:
     """Show the log of a broker that `klog up` runs on this machine, dead or alive."""
     from klog.admin.local_broker import log_of
-    from klog.render.visible import for_stream
 
     file = log_of(id, klog_home(), directory)
     invocation.say(str(file))

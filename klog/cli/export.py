@@ -59,12 +59,6 @@ def checked_range(text: str) -> str:
     return text
 
 
-async def servers_of(invocation: Invocation) -> str:
-    """The brokers' addresses, once one of them has answered: what follows has no time limit of its own."""
-    await invocation.cluster()
-    return await invocation.bootstrap_servers()
-
-
 @export.command("run", rows="klog.export.rows:ExportedRange")
 async def run(
     invocation: Invocation,
@@ -159,7 +153,7 @@ async def run(
         raise UsageError("--writer and --engine local exclude each other")
     who = "local" if engine == "local" else writer
     where = SparkTarget(master, remote, dict(pairs(conf)), klog_home() / "cache")
-    servers = await servers_of(invocation)
+    servers = await invocation.answering_servers()
     one_run: Callable[..., Sequence[ExportedRange]] = partial(
         exporting.run_export,
         servers,
@@ -349,7 +343,7 @@ async def status(
     """Show the lag of an export, and the messages that retention deleted before they were exported."""
     from klog.export import status as export_status
 
-    servers = await servers_of(invocation)
+    servers = await invocation.answering_servers()
     rows = await asyncio.to_thread(export_status.status, servers, root)
     behind = max((row.lag or 0 for row in rows), default=0)
     late = max_lag is not None and behind > max_lag
@@ -376,8 +370,8 @@ async def verify(
     """Count an export again, and compare it with its manifests and the brokers. Exit 1 on any problem."""
     from klog.export import verify as export_verify
 
-    servers = None if without_brokers else await servers_of(invocation)
-    async with counting(invocation, "batches") as count:
+    servers = None if without_brokers else await invocation.answering_servers()
+    with counting(invocation, "batches") as count:
         rows = await asyncio.to_thread(export_verify.verify, servers, root, count)
     return invocation.report(rows, notes=await _why_undecodable(root, sum(row.undecodable or 0 for row in rows)))
 
@@ -413,7 +407,7 @@ async def compact(
 
     if below is not None and batches is not None:
         raise UsageError("--below and --batches exclude each other")
-    async with counting(invocation, "bytes") as count:
+    with counting(invocation, "bytes") as count:
         rows = await asyncio.to_thread(
             compacting.compact,
             root,
@@ -449,7 +443,7 @@ async def collect(
         f"Remove {counted(len(rows), 'folder or file', 'folders and files')}, {size:,} bytes, from {root}",
         invocation.report(rows),
     )
-    async with counting(invocation, "bytes") as count:
+    with counting(invocation, "bytes") as count:
         removed = await asyncio.to_thread(gc.collect, root, rows, count=count)
     return invocation.report(removed, footer=f"removed {sum(row.bytes for row in removed):,} bytes")
 
@@ -472,7 +466,7 @@ async def submit(
     """
     from klog.spark.running.submit import submission
 
-    servers = await servers_of(invocation)
+    servers = await invocation.answering_servers()
     words = ["-B", servers, "export", "run", *(topics or ()), "--to", root, *shlex.split(arguments)]
     made = submission(words, folder, master=master, deploy_mode=deploy_mode, settings=dict(pairs(conf)))
     return await show_or_run(invocation, made, run=run_line)

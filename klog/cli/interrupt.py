@@ -15,7 +15,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from types import FrameType
 from typing import IO, Any, NoReturn, TextIO
 
@@ -37,7 +37,7 @@ class _Interrupts:
     """What this process does on SIGINT. Main thread only, but for the watchdog."""
 
     installed = False
-    ends_process = True
+    ends_process = False
     asked = StopRequest()
     number: int = signal.SIGINT
     cancel: Act | None = None
@@ -48,10 +48,9 @@ class _Interrupts:
 _STATE = _Interrupts()
 
 
-def install(*, ends_process: bool = True) -> None:
-    """Take over SIGINT; main thread only. Without ``ends_process``, in the shell, it never does more than cancel."""
-    _STATE.installed = True
-    _STATE.ends_process = ends_process
+def install() -> None:
+    """Take over SIGINT; main thread only."""
+    _STATE.installed = _STATE.ends_process = True
     signal.signal(signal.SIGINT, _interrupt)
 
 
@@ -75,17 +74,22 @@ def cancelling(cancel: Act) -> Iterator[Callable[[], bool]]:
 
 
 @contextmanager
-def ending_in_order() -> Iterator[None]:
-    """While inside: SIGTERM and SIGHUP do what Ctrl-C does, where that ends the process. Ignored ones stay ignored."""
-    numbers = [one for one in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(one) is not signal.SIG_IGN]
-    if not (_STATE.installed and _STATE.ends_process and threading.current_thread() is threading.main_thread()):
-        numbers = []
-    before = [(one, signal.signal(one, _interrupt)) for one in numbers]
+def _handled(handler: Callable[[int, FrameType | None], None], *numbers: signal.Signals) -> Iterator[None]:
+    """While inside, signals have this handler; nothing is changed outside of the main thread, where Python has none."""
+    if threading.current_thread() is not threading.main_thread():
+        numbers = ()
+    before = [(one, signal.signal(one, handler)) for one in numbers]
     try:
         yield
     finally:
-        for one, handler in before:
-            signal.signal(one, handler)
+        for one, earlier in before:
+            signal.signal(one, earlier)
+
+
+def ending_in_order() -> AbstractContextManager[None]:
+    """While inside: SIGTERM and SIGHUP do what Ctrl-C does, where that ends the process. Ignored ones stay ignored."""
+    numbers = [one for one in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(one) is not signal.SIG_IGN]
+    return _handled(_interrupt, *numbers if _STATE.ends_process else ())
 
 
 def exit_code() -> int:
@@ -93,21 +97,13 @@ def exit_code() -> int:
     return EXIT_SIGNALLED + _STATE.number
 
 
-@contextmanager
-def left_to_child() -> Iterator[None]:
+def left_to_child() -> AbstractContextManager[None]:
     """While inside, Ctrl-C does nothing here: it reaches a child on the same terminal, whose end is waited for.
 
     Not by KeyboardInterrupt, which can strike in the middle of ``Popen.wait`` and lose the exit code, and not by
-    ignoring the signal, which the child would inherit. Outside of the main thread nothing is changed.
+    ignoring the signal, which the child would inherit.
     """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, lambda number, frame: None)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
+    return _handled(lambda number, frame: None, signal.SIGINT)
 
 
 @contextmanager
@@ -192,22 +188,12 @@ def typed_unseen(stream: TextIO, question: str) -> str:
         sys.stderr.write("\n")
 
 
-@contextmanager
-def in_shell() -> Iterator[None]:
-    """While inside: SIGINT cancels a command of a process that lives on, the shell.
-
-    Does nothing outside of the main thread, where Python takes no handlers.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.getsignal(signal.SIGINT)
-    _STATE.asked, _STATE.number = StopRequest(), signal.SIGINT
-    install(ends_process=False)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
+def in_shell() -> AbstractContextManager[None]:
+    """While inside, SIGINT cancels a command of a process that lives on, the shell, and does no more."""
+    if threading.current_thread() is threading.main_thread():
+        _STATE.asked, _STATE.number = StopRequest(), signal.SIGINT
+        _STATE.installed, _STATE.ends_process = True, False
+    return _handled(_interrupt, signal.SIGINT)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

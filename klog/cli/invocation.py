@@ -176,6 +176,11 @@ class Invocation(Drawing):
         """The addresses of its brokers, for what connects by itself."""
         return await self.connection.bootstrap_servers()
 
+    async def answering_servers(self) -> str:
+        """The same, once one of them has answered: what connects by itself may have no time limit of its own."""
+        await self.cluster()
+        return await self.bootstrap_servers()
+
     async def other_servers(self, given: str, flag: str) -> str:
         """The servers of a second cluster, which a flag gives: addresses, or a profile as ``@NAME``."""
         from klog.cli.connect import other_servers

@@ -15,6 +15,7 @@ from klog.cli.invocation import Invocation
 from klog.cli.target import klog_home
 from klog.errors import KlogError, UsageError
 from klog.render import Format, Report, render
+from klog.render.values import to_json
 from klog.render.visible import is_terminal
 
 if TYPE_CHECKING:
@@ -48,8 +49,6 @@ async def live(invocation: Invocation, every: float | None) -> int | None:
 
 async def _in_lines(gatherer: Gatherer, every_s: float) -> None:
     """A line each interval, until stopped."""
-    from klog.render.values import to_json
-
     loop = asyncio.get_running_loop()
     due = loop.time()
     while True:

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 from klog.cli.command import Noun
 from klog.cli.flags import argument, flag
 from klog.cli.invocation import Invocation
+from klog.cli.progress import Done, progress
 from klog.client.positions import Position, parse_position
 from klog.errors import UsageError
 from klog.names import counted
 from klog.render import Format, Report
-from klog.render.visible import is_terminal
+from klog.render.visible import is_terminal, visible_json_bytes
 
 if TYPE_CHECKING:
     from klog.tools.log_range import LogRange
@@ -64,7 +65,6 @@ def dump(
 def _dump_messages(
     invocation: Invocation, path: Path, within: LogRange, decode: str | None, schemas: list[str], schemas_at: str | None
 ) -> int:
-    from klog.render.visible import visible_json_bytes
     from klog.tools.log_messages import dump_messages, write_lines
 
     if invocation.shared.output not in (None, Format.JSONL):
@@ -151,11 +151,10 @@ async def _read(invocation: Invocation, work: Callable[[Meter], T]) -> T:
     """Files in a thread, with the progress on a terminal. Ctrl-C ends it at the next batch."""
     import asyncio
 
-    from klog.cli.progress import Done, progress
     from klog.tools.log_survey import Meter
 
     meter = Meter()
-    async with progress(invocation, lambda: Done(meter.done, meter.total), unit="bytes"):
+    with progress(invocation, lambda: Done(meter.done, meter.total), unit="bytes"):
         try:
             return await asyncio.to_thread(work, meter)
         finally:

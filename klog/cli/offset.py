@@ -126,7 +126,7 @@ async def import_(
         return invocation.report(changed, footer=f"nothing to change: {summary}")
     named = f"group {plans[0].group}" if len(plans) == 1 else f"{len(plans)} groups"
     invocation.confirm(f"Import offsets of {named}: {summary}", invocation.report(changed))
-    async with counting(invocation, "groups", len(plans)) as done:
+    with counting(invocation, "groups", len(plans)) as done:
         for plan in plans:
             await rewinding.carry_out(cluster, session, plan, actor=here(session))
             done.done += 1

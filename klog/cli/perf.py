@@ -137,7 +137,7 @@ async def latency(
 
 async def _measure(invocation: Invocation, measurement: Measurement[Any], total: int | None, csv: bool) -> int:
     """Show its row, and progress until then; the exit code. Where it is stopped, the figures so far."""
-    async with progress(invocation, lambda: Done(measurement.count(), total), unit="messages"):
+    with progress(invocation, lambda: Done(measurement.count(), total), unit="messages"):
         try:
             row = await measurement.run()
         except asyncio.CancelledError:

@@ -166,7 +166,7 @@ async def produce(
             given_up = Rejects(rejects, sources)
             opened.callback(given_up.close)
         total = _bytes_of(sources)
-        async with progress(
+        with progress(
             invocation, lambda: Done(_bytes_read(sources), total) if total is not None else None, unit="bytes"
         ):
             receipt = await producing.produce(

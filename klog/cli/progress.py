@@ -44,11 +44,15 @@ class Done(NamedTuple):
     about: str = ""
 
 
-class Measured(NamedTuple):
-    """What a command counts, where it does; ``unit``: ``bytes``, or what is counted."""
+@dataclass(slots=True)
+class Measured:
+    """What a command counts; ``unit``: ``bytes``, or what is counted."""
 
     measure: Callable[[], Done | None]
     unit: str
+    begun_s: float = field(default_factory=time.monotonic)
+    first: tuple[float, float] | None = None
+    """When it was measured first, and how much was done by then."""
 
 
 @dataclass(slots=True)
@@ -91,26 +95,40 @@ class Drawing:
             sys.stderr.flush()
             self._is_drawn = False
 
+    def draw_progress(self, begun_s: float) -> None:
+        """How far the command is; where it counts nothing and has shown nothing, since when it runs."""
+        now_s, measured = time.monotonic(), self.measured
+        if not self.can_draw:
+            return
+        if measured is None:
+            if not self.has_shown and now_s - begun_s >= AT_WORK_S:
+                self.draw_line(f"at work, {duration_text(int(now_s - begun_s) * 1000)}")
+        elif (found := measured.measure()) is not None:
+            measured.first = measured.first or (now_s, found.done)
+            if now_s - measured.begun_s >= QUIET_S:
+                first_s, before = measured.first
+                self.draw_line(line(found, found.done - before, now_s - first_s, measured.unit))
 
-@asynccontextmanager
-async def progress(invocation: Drawing, measure: Callable[[], Done | None], *, unit: str) -> AsyncIterator[None]:
+
+@contextmanager
+def progress(invocation: Drawing, measure: Callable[[], Done | None], *, unit: str) -> Iterator[None]:
     """Show progress while inside. ``unit``: ``bytes``, or what is counted; ``measure`` is asked on the event loop."""
-    before, invocation.measured = invocation.measured, Measured(measure, unit)
+    invocation.measured = Measured(measure, unit)
     try:
-        async with at_work(invocation):
-            yield
+        yield
     finally:
-        invocation.measured = before
+        invocation.measured = None
+        invocation.clear_line()
 
 
-@asynccontextmanager
-async def counting(invocation: Drawing, unit: str, total: int | None = None) -> AsyncIterator[Count]:
+@contextmanager
+def counting(invocation: Drawing, unit: str, total: int | None = None) -> Iterator[Count]:
     """Show what is counted while inside."""
     from klog.metrics import Count  # which a command that counts nothing need not load
 
     count = Count()
     count.total = total
-    async with progress(invocation, lambda: Done(count.done, count.total, count.about), unit=unit):
+    with progress(invocation, lambda: Done(count.done, count.total, count.about), unit=unit):
         yield count
 
 
@@ -119,10 +137,13 @@ async def at_work(invocation: Drawing) -> AsyncIterator[None]:
     """Show that the command is at work while inside, and how far it is where it measures that."""
     import asyncio  # which `klog down` need not pay
 
-    if not invocation.can_draw:
-        yield
-        return
-    showing = asyncio.ensure_future(_show(invocation, invocation.measured))
+    async def show() -> None:
+        begun_s = time.monotonic()
+        while True:
+            invocation.draw_progress(begun_s)
+            await asyncio.sleep(EVERY_S)
+
+    showing = asyncio.ensure_future(show())
     try:
         yield
     finally:
@@ -137,14 +158,11 @@ def at_work_without_loop(invocation: Drawing) -> Iterator[None]:
     if not invocation.can_draw:
         yield
         return
-    over = threading.Event()
+    over, begun_s = threading.Event(), time.monotonic()
 
     def show() -> None:
-        begun_s = time.monotonic()
         while not over.wait(EVERY_S):
-            took_s = time.monotonic() - begun_s
-            if took_s >= AT_WORK_S:
-                invocation.draw_line(at_work_line(took_s))
+            invocation.draw_progress(begun_s)
 
     thread = threading.Thread(target=show, name="at-work", daemon=True)
     thread.start()
@@ -154,25 +172,6 @@ def at_work_without_loop(invocation: Drawing) -> Iterator[None]:
         over.set()
         thread.join()
         invocation.clear_line()
-
-
-async def _show(invocation: Drawing, measured: Measured | None) -> None:
-    """``measured`` None: as long as nothing else is measured, and nothing was shown."""
-    import asyncio
-
-    loop = asyncio.get_running_loop()
-    first: tuple[float, float] | None = None
-    begun_s = loop.time()
-    while True:
-        took_s = loop.time() - begun_s
-        if measured is None:
-            if invocation.measured is None and not invocation.has_shown and took_s >= AT_WORK_S:
-                invocation.draw_line(at_work_line(took_s))
-        elif (found := measured.measure()) is not None:
-            first = first or (loop.time(), found.done)
-            if took_s >= QUIET_S:
-                invocation.draw_line(line(found, found.done - first[1], loop.time() - first[0], measured.unit))
-        await asyncio.sleep(EVERY_S)
 
 
 def line(found: Done, since: float, seconds: float, unit: str) -> str:
@@ -192,8 +191,3 @@ def line(found: Done, since: float, seconds: float, unit: str) -> str:
     if found.about:
         words.append(found.about)
     return ", ".join(words)[: shutil.get_terminal_size().columns - 1]
-
-
-def at_work_line(took_s: float) -> str:
-    """What is shown of a command that counts nothing."""
-    return f"at work, {duration_text(int(took_s) * 1000)}"

@@ -118,7 +118,7 @@ async def execute(
     invocation.confirm(question, invocation.report(rows))
     rows = await ops.execute(cluster, rows, throttle or 0)
     if wait is not None:
-        async with counting(invocation, "bytes", sum(row.bytes_left or 0 for row in todo)) as copied:
+        with counting(invocation, "bytes", sum(row.bytes_left or 0 for row in todo)) as copied:
             rows = await ops.wait(cluster, rows, wait, seen=partial(_count, copied))
     late = wait is not None and any(row.state not in (ops.DONE, ops.FAILED) for row in rows)
     notes = tuple(ops.reasons(rows))

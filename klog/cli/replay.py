@@ -86,7 +86,7 @@ async def replay(
         rows[:] = found
 
     try:
-        async with counting(invocation, "messages" if count else "bytes") as done:
+        with counting(invocation, "messages" if count else "bytes") as done:
             found = await replaying.replay(reader, writer, source, into, options, show=show, count=done)
     except asyncio.CancelledError:
         if not rows:

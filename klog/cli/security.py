@@ -9,7 +9,9 @@ from typing import Annotated
 from klog.cli.command import Noun
 from klog.cli.flags import argument, flag
 from klog.cli.invocation import Invocation
+from klog.cli.progress import Done, progress
 from klog.cli.target import klog_home
+from klog.names import counted
 from klog.render import Report
 
 Folder = Annotated[Path | None, flag("--dir DIR", "The folder of the files; `security` in ~/.klog if not given.")]
@@ -119,14 +121,12 @@ async def zookeeper(
     import asyncio
 
     from klog.admin import znode_acls
-    from klog.cli.progress import Done, progress
-    from klog.names import counted
 
     session = await invocation.zookeeper()
     owner = await asyncio.to_thread(znode_acls.owner_of, session)
     wanted = None if open_again else owner
     planned = znode_acls.Walks(session, wanted, dry_run=True)
-    async with progress(invocation, lambda: Done(planned.seen, None), unit="znodes"):
+    with progress(invocation, lambda: Done(planned.seen, None), unit="znodes"):
         plan = await asyncio.to_thread(planned.run)
     if planned.others:
         invocation.say(f"not klog's, and left as they are: {', '.join(planned.others)}")
@@ -137,7 +137,7 @@ async def zookeeper(
     count = counted(sum(row.changed for row in plan), "znode")
     invocation.confirm(f"{'Open' if open_again else 'Close'} {count} in ZooKeeper", invocation.report(plan))
     walks = znode_acls.Walks(session, wanted)
-    async with progress(invocation, lambda: Done(walks.seen, None), unit="znodes"):
+    with progress(invocation, lambda: Done(walks.seen, None), unit="znodes"):
         rows = await asyncio.to_thread(walks.run)
     left = sum(row.left for row in rows)
     if left:

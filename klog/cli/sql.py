@@ -38,8 +38,7 @@ async def sql(
     from klog.streams.streams import Streams
 
     inputs = [Input.parse(one) for one in forms or ()]
-    await invocation.cluster()
-    servers = await invocation.bootstrap_servers()
+    servers = await invocation.answering_servers()
     where = with_few_partitions(SparkTarget(master, None, dict(pairs(conf)), klog_home() / "cache"))
 
     def ask() -> Report:

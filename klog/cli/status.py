@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
@@ -15,6 +16,7 @@ from klog.cli.target import NoCluster, klog_home
 from klog.errors import KlogError, UsageError
 from klog.names import counted
 from klog.render import Format, Report
+from klog.render.fitting import wrapped
 from klog.render.visible import for_stream, is_terminal
 from klog.render.writer import write_styled
 
@@ -109,7 +111,6 @@ async def _write_page(invocation: Invocation, file: str) -> Report | None:
 async def _explain(invocation: Invocation, subject: list[str]) -> Report:
     """From the symptom of a subject to its first cause."""
     from klog.cli.live_screen import steps_of
-    from klog.render.fitting import wrapped
     from klog.tools.why.steps import Step
 
     steps = await steps_of(invocation, subject)
@@ -174,8 +175,6 @@ def _where(invocation: Invocation) -> tuple[Where, str]:
 
 
 def _width(stream: TextIO) -> int:
-    import shutil
-
     from klog.admin.health.screen import WIDTH
 
     return shutil.get_terminal_size((WIDTH, 24)).columns if is_terminal(stream) else WIDTH

@@ -252,8 +252,7 @@ async def show_status(
     """Show the lag, the last batch, the watermark, late rows and the state of streams."""
     from klog.streams import status as stream_status
 
-    await invocation.cluster()
-    servers = await invocation.bootstrap_servers()
+    servers = await invocation.answering_servers()
     rows = await asyncio.to_thread(stream_status.status, _folders(names, state), servers)
     behind = [
         row.name

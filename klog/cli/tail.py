@@ -13,11 +13,10 @@ from klog.cli import interrupt
 from klog.cli.arguments import Count, Partitions, Properties, all_partitions, message_form
 from klog.cli.by_schema import BySchema, decoder_by
 from klog.cli.command import top_command
-from klog.cli.flags import argument, flag
+from klog.cli.flags import argument, duration, flag
 from klog.cli.invocation import Invocation
 from klog.cli.name_values import settings
 from klog.client.positions import Range, parse_range
-from klog.config.units import parse_duration_ms
 from klog.errors import UsageError
 from klog.names import is_topic_name
 from klog.render import Format
@@ -69,10 +68,10 @@ async def tail(
         "--match RE", "Also topics whose whole name matches this regular expression, new ones too."
     ),
     merge: Literal["time"] | None = flag("--merge time", "Merge all partitions by time."),
-    settle: int | None = flag(
+    settle: float | None = flag(
         "--settle DURATION",
         "With --merge: how long a new message waits for earlier ones (500ms).",
-        parser=parse_duration_ms,
+        parser=duration,
     ),
     schema: BySchema = None,
     properties: Properties = None,
@@ -149,7 +148,7 @@ async def tail(
         grep_header=grep_header,
         match=match,
         merge_by_time=merge == "time",
-        settle_s=SETTLE_S if settle is None else settle / 1000,
+        settle_s=SETTLE_S if settle is None else settle,
         on_terminal=is_terminal(sys.stdout),
         librdkafka={**(configured if replica is None else {}), **settings(properties)},
     )

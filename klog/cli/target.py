@@ -57,6 +57,13 @@ class Target:
     """A file of client properties that say how to connect; the profile's, or that of a secured local cluster."""
 
     @property
+    def name(self) -> str:
+        """The cluster in a word, for prompts."""
+        if self.profile is not None:
+            return self.profile.name
+        return "local" if self.directory is not None else (self.bootstrap or self.zookeeper or "").split(",")[0]
+
+    @property
     def title(self) -> str:
         """The cluster in few words, for questions: the profile's name, or an address and who gave it."""
         if self.profile is not None:

@@ -83,7 +83,7 @@ async def create(
             invocation.confirm(f"Create {what} of one replica", invocation.report([planned]), consequence=risk)
         else:
             invocation.end_dry_run(f"create {what}; {no_way_back('topic-create')}", invocation.report([planned]))
-    async with counting(invocation, "partitions with a leader", partitions) as led:
+    with counting(invocation, "partitions with a leader", partitions) as led:
         created = await make(led=led)
     minimum = (await min_isr(cluster, [name])).get(name, 1)
     if minimum > created.replication_factor:
@@ -198,7 +198,7 @@ async def alter(
     question = f"Increase the partitions of {name} from {planned.partitions_before} to {planned.partitions}"
     consequence = f"keys will map to other partitions; {no_way_back('partitions-add')}"
     invocation.confirm(question, invocation.report([planned]), consequence=consequence)
-    async with counting(invocation, "partitions with a leader", partitions) as led:
+    with counting(invocation, "partitions with a leader", partitions) as led:
         return [await topics.alter_topic(cluster, name, partitions, led=led)]
 
 
@@ -282,7 +282,7 @@ async def delete(
     ids = await trash.ids_of(await invocation.zookeeper(), [row.topic for row in doomed])
     now = await topics.delete_topics(cluster, [row for row in preview if row.topic not in deleted])
     now += [row for row in preview if row.topic in deleted]
-    async with counting(invocation, "topics purged", len(now)) as count:
+    with counting(invocation, "topics purged", len(now)) as count:
         return invocation.report(await trash.purge_topics(cluster, now, ids, count))
 
 
@@ -318,7 +318,7 @@ async def restore(
     plan = await trash.plan_restore(cluster, session, name)
     if dry_run:
         return invocation.report([plan.row], footer="dry run, nothing changed")
-    async with counting(invocation, "partitions with a leader", plan.row.partitions) as led:
+    with counting(invocation, "partitions with a leader", plan.row.partitions) as led:
         return invocation.report([await trash.restore_topic(cluster, plan, led=led)])
 
 
@@ -366,7 +366,7 @@ async def verify(
 
     async def compare() -> tuple[list[verify_replicas.ReplicaRow], str, tuple[str, ...]]:
         began = time.monotonic()
-        async with counting(invocation, "bytes") as count:
+        with counting(invocation, "bytes") as count:
             rows = await verify_replicas.verify_replicas(
                 cluster,
                 topics or (),

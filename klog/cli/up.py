@@ -13,6 +13,7 @@ from klog.cli.arguments import Properties, broker_settings
 from klog.cli.command import top_command
 from klog.cli.flags import flag
 from klog.cli.invocation import Invocation
+from klog.cli.progress import at_work_without_loop
 from klog.cli.target import klog_home, profile_of_addresses
 from klog.config import units
 from klog.errors import NoSuchThing, UsageError
@@ -74,7 +75,6 @@ def up(
     client.properties are written to `security` in the data folder; every command on this machine uses them.
     """
     from klog.admin import local_cluster
-    from klog.cli.progress import at_work_without_loop
 
     if brokers is not None and processes is not None:
         raise UsageError(
@@ -156,7 +156,6 @@ def down(invocation: Invocation, directory: Directory = None) -> Report:
     Asks first if a protected profile has the cluster's address.
     """
     from klog.admin import local_cluster, local_state
-    from klog.cli.progress import at_work_without_loop
 
     here = local_state.look(directory) if directory is not None else local_state.the_running_cluster(klog_home())
     if here is not None and here.live:

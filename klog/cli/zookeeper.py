@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from klog.cli.command import Noun
 from klog.cli.flags import flag
 from klog.cli.invocation import Invocation
+from klog.cli.progress import at_work_without_loop, counting
 from klog.cli.target import klog_home, profile_of_addresses
 from klog.config import units
 from klog.names import counted
@@ -55,7 +56,6 @@ def start(
     where. Plain connections then have a port of their own on 127.0.0.1.
     """
     from klog.admin import zookeeper as servers
-    from klog.cli.progress import at_work_without_loop
 
     with at_work_without_loop(invocation):
         row = servers.start(
@@ -75,7 +75,6 @@ def start(
 def stop(invocation: Invocation, directory: Directory = None) -> Report:
     """Stop ZooKeeper, and wait until it has stopped. Asks first if a protected profile has its address."""
     from klog.admin import zookeeper as servers
-    from klog.cli.progress import at_work_without_loop
 
     running = servers.running(directory, klog_home())
     if running is not None:
@@ -120,12 +119,11 @@ async def rebuild(
     import asyncio
 
     from klog.admin import znode_acls
-    from klog.cli.progress import counting
     from klog.tools import registry_facts, registry_rebuild
 
     session = await invocation.empty_zookeeper()
     with registry_facts.held(dirs):
-        async with counting(invocation, "folders") as read:
+        with counting(invocation, "folders") as read:
             plan = registry_rebuild.plan_rebuild(await asyncio.to_thread(registry_facts.read_dirs, dirs, read))
         await asyncio.to_thread(registry_rebuild.check_target, session, plan)
         question = f"Rebuild cluster {plan.cluster_id}: {counted(len(plan.topics), 'topic')}"
@@ -134,6 +132,6 @@ async def rebuild(
         report = invocation.report(plan.rows)
         invocation.confirm(question, report)
         await asyncio.to_thread(znode_acls.begin, session)
-        async with counting(invocation, "topics") as written:
+        with counting(invocation, "topics") as written:
             await asyncio.to_thread(registry_rebuild.apply_rebuild, session, plan, written)
     return invocation.report(plan.rows, footer=f"cluster {plan.cluster_id} rebuilt; start its brokers")

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple, TypeVar
 
 from klog.config.listeners import Listeners, listeners_of
-from klog.config.setting import LONG_MAX, Setting, Value, text_of, without_unit
+from klog.config.setting import LONG_MAX, Setting, Value, described, text_of, without_unit
 from klog.config.table_cluster import CLUSTER_SETTINGS
 from klog.config.table_log import LOG_SETTINGS
 from klog.config.table_network import NETWORK_SETTINGS
@@ -21,12 +21,12 @@ from klog.errors import InvalidConfig
 BROKER_SETTINGS: dict[str, Setting] = {
     setting.name: setting
     for setting in (
-        *NETWORK_SETTINGS,
-        *SECURITY_SETTINGS,
-        *ZOOKEEPER_SETTINGS,
-        *LOG_SETTINGS,
-        *CLUSTER_SETTINGS,
-        *TOPIC_MAP_SETTINGS,
+        *described(NETWORK_SETTINGS),
+        *described(SECURITY_SETTINGS),
+        *described(ZOOKEEPER_SETTINGS),
+        *described(LOG_SETTINGS),
+        *described(CLUSTER_SETTINGS),
+        *described(TOPIC_MAP_SETTINGS),
         *UNUSED_SETTINGS,
     )
 }

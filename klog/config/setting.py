@@ -13,7 +13,7 @@ Everything here is immutable. NamedTuples rather than dataclasses: the whole tab
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Literal, NamedTuple
 
 from klog.errors import InvalidConfig, UsageError
@@ -77,19 +77,19 @@ def not_empty(what: str) -> Check:
 class Setting(NamedTuple):
     """A row of the table of settings.
 
-    ``effect``: what klog does with the value, in a few words; ``none`` marks a setting of Kafka's that klog accepts and
-    does not use. ``follows``: settings that decide while this one is not given: (name, factor), the first given one
-    wins, then the first with a default. ``aliases``: older names of the same value.
+    ``follows``: settings that decide while this one is not given: (name, factor), the first given one wins, then the
+    first with a default. ``aliases``: older names of the same value. ``effect``: what klog does with the value, in a
+    few words; ``none`` marks a setting of Kafka's that klog accepts and does not use.
     """
 
     name: str
     kind: Kind
     default: Value
-    doc: str
-    effect: str = "none"
     check: Check | None = None
     aliases: tuple[str, ...] = ()
     follows: tuple[tuple[str, int], ...] = ()
+    doc: str = ""
+    effect: str = "none"
 
     @property
     def expected(self) -> str:
@@ -110,6 +110,15 @@ class Setting(NamedTuple):
             where = f" (from {source})" if source else ""
             raise InvalidConfig(f"{shown}={text}{where}: expected {self.expected}")
         return value
+
+
+Table = Mapping[Setting, tuple[str, str]]
+"""Settings, each with its ``doc`` and its ``effect``."""
+
+
+def described(table: Table) -> tuple[Setting, ...]:
+    """The settings of a table, which say what they mean."""
+    return tuple(one._replace(doc=doc, effect=effect) for one, (doc, effect) in table.items())
 
 
 def without_unit(setting: Setting, text: str) -> str:

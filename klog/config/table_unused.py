@@ -88,7 +88,7 @@ _UNUSED: Final[dict[str, tuple[_Row, ...]]] = {
 }
 
 UNUSED_SETTINGS: Final = tuple(
-    Setting(name, kind, default, f"Accepted without effect: {why}.", aliases=tuple(older))
+    Setting(name, kind, default, aliases=tuple(older), doc=f"Accepted without effect: {why}.")
     for why, rows in _UNUSED.items()
     for name, kind, default, *older in rows
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from klog.config.setting import Check, Setting
+from klog.config.setting import Check, Setting, Table
 
 _HOUR_MS = 3_600_000
 
@@ -61,7 +61,7 @@ TOPIC_MAPS: Final = {
     "topic.partition.count.map": TopicMap("num.partitions", 1, "num.partitions", "default of new topics"),
 }
 
-TOPIC_MAP_SETTINGS: Final = tuple(
-    Setting(name, "list", (), f"{one.default} of some topics: TOPIC:NUMBER,... From Kafka 0.7.", one.effect, _PAIRS)
+TOPIC_MAP_SETTINGS: Final[Table] = {
+    Setting(name, "list", (), _PAIRS): (f"{one.default} of some topics: TOPIC:NUMBER,... From Kafka 0.7.", one.effect)
     for name, one in TOPIC_MAPS.items()
-)
+}

@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from klog.errors import UsageError
@@ -44,187 +44,102 @@ class Option:
     name: str
     where: tuple[str, ...]
     beside: str
-    default: str
-    text: str
+    default: str = ""
+    text: str = ""
 
 
-OPTIONS: Final = (
-    Option("kafka.bootstrap.servers", ALL, SAME, "required", "`host:port,...`"),
-    Option("bootstrap.servers", ALL, KLOGS, "", "short for `kafka.bootstrap.servers`"),
-    Option("subscribe", READ, SAME, "", "`a,b`; one of this and the next two is required"),
-    Option(
-        "subscribePattern",
-        READ,
-        SAME,
-        "",
-        "a regular expression of Python that matches the whole name of a topic",
-    ),
-    Option("assign", READ, SAME, "", '`{"a": [0, 1]}`'),
-    Option(
-        "startingOffsets",
-        READ,
-        SAME,
-        "batch: earliest; stream: latest",
+_TABLE: Final = {
+    Option("kafka.bootstrap.servers", ALL, SAME, "required"): "`host:port,...`",
+    Option("bootstrap.servers", ALL, KLOGS): "short for `kafka.bootstrap.servers`",
+    Option("subscribe", READ, SAME): "`a,b`; one of this and the next two is required",
+    Option("subscribePattern", READ, SAME): "a regular expression of Python that matches the whole name of a topic",
+    Option("assign", READ, SAME): '`{"a": [0, 1]}`',
+    Option("startingOffsets", READ, SAME, "batch: earliest; stream: latest"): (
         '`earliest`, `latest` (streams), `{"a": {"0": 23, "1": -2}}`: -2 is the start, -1 (streams) the end; '
-        "a partition that the JSON leaves out begins at its start (the connector fails)",
+        "a partition that the JSON leaves out begins at its start (the connector fails)"
     ),
     Option(
-        "endingOffsets",
-        (BATCH,),
-        SAME,
-        "latest",
-        "the same JSON, without -2; a partition that it leaves out is read to its end (the connector fails)",
-    ),
-    Option("startingTimestamp", READ, SAME, "", "milliseconds; goes before the next row, which goes before offsets"),
-    Option("startingOffsetsByTimestamp", READ, SAME, "", '`{"a": {"0": 1700000000000}}`'),
+        "endingOffsets", (BATCH,), SAME, "latest"
+    ): "the same JSON, without -2; a partition that it leaves out is read to its end (the connector fails)",
+    Option("startingTimestamp", READ, SAME): "milliseconds; goes before the next row, which goes before offsets",
+    Option("startingOffsetsByTimestamp", READ, SAME): '`{"a": {"0": 1700000000000}}`',
     Option(
-        "startingOffsetsByTimestampStrategy",
-        READ,
-        SAME,
-        "error",
-        "if no message has such a late timestamp: `error`, or `latest` for the end",
-    ),
-    Option("endingTimestamp", (BATCH,), SAME, "", "as `startingTimestamp`; without such a late message, the end"),
-    Option("endingOffsetsByTimestamp", (BATCH,), SAME, "", "as `startingOffsetsByTimestamp`"),
-    Option("failOnDataLoss", READ, SAME, "true", "see [below](#what-a-read-promises)"),
-    Option("includeHeaders", ALL, SAME, "false", "reading: adds the column `headers`; writing: not needed, see below"),
-    Option("minPartitions", READ, SAME, "", "at least about this many tasks"),
+        "startingOffsetsByTimestampStrategy", READ, SAME, "error"
+    ): "if no message has such a late timestamp: `error`, or `latest` for the end",
+    Option("endingTimestamp", (BATCH,), SAME): "as `startingTimestamp`; without such a late message, the end",
+    Option("endingOffsetsByTimestamp", (BATCH,), SAME): "as `startingOffsetsByTimestamp`",
+    Option("failOnDataLoss", READ, SAME, "true"): "see [below](#what-a-read-promises)",
+    Option("includeHeaders", ALL, SAME, "false"): "reading: adds the column `headers`; writing: not needed, see below",
+    Option("minPartitions", READ, SAME): "at least about this many tasks",
     Option(
-        "maxRecordsPerPartition",
-        READ,
-        DIFFERENT,
-        "",
-        "at most this many messages per task; the connector counts offsets, which are bytes here",
-    ),
-    Option(
-        "maxOffsetsPerTrigger",
-        (STREAM,),
-        DIFFERENT,
-        "",
+        "maxRecordsPerPartition", READ, DIFFERENT
+    ): "at most this many messages per task; the connector counts offsets, which are bytes here",
+    Option("maxOffsetsPerTrigger", (STREAM,), DIFFERENT): (
         "at most this many messages per batch, shared among the partitions in proportion to what waits; the connector "
-        "counts offsets",
+        "counts offsets"
     ),
     Option(
-        "minOffsetsPerTrigger",
-        (STREAM,),
-        DIFFERENT,
-        "",
-        "wait for this many messages; otherwise as `maxOffsetsPerTrigger`",
-    ),
+        "minOffsetsPerTrigger", (STREAM,), DIFFERENT
+    ): "wait for this many messages; otherwise as `maxOffsetsPerTrigger`",
+    Option("maxTriggerDelay", (STREAM,), DIFFERENT, "15m"): "how long `minOffsetsPerTrigger` may wait",
     Option(
-        "maxTriggerDelay",
-        (STREAM,),
-        DIFFERENT,
-        "15m",
-        "how long `minOffsetsPerTrigger` may wait",
-    ),
-    Option(
-        "kafkaConsumer.pollTimeoutMs",
-        READ,
-        DIFFERENT,
-        "10000",
-        "how long a task waits for a broker's answer; the connector waits 120000 for messages",
-    ),
-    Option(
-        "fetchOffset.numRetries",
-        READ,
-        DIFFERENT,
-        "batch: 0; stream: 60 s long",
+        "kafkaConsumer.pollTimeoutMs", READ, DIFFERENT, "10000"
+    ): "how long a task waits for a broker's answer; the connector waits 120000 for messages",
+    Option("fetchOffset.numRetries", READ, DIFFERENT, "batch: 0; stream: 60 s long"): (
         "how often the driver asks for offsets again after a broker did not answer; each attempt waits as long as "
-        "`kafka.request.timeout.ms` says. The connector: 3",
+        "`kafka.request.timeout.ms` says. The connector: 3"
     ),
-    Option("fetchOffset.retryIntervalMs", READ, DIFFERENT, "100", "the pause between two attempts; the connector: 10"),
+    Option("fetchOffset.retryIntervalMs", READ, DIFFERENT, "100"): "the pause between two attempts; the connector: 10",
+    Option("groupIdPrefix", READ, NO_EFFECT): "klog's source has no consumer group, so it needs no permission on one",
+    Option("kafka.group.id", READ, NO_EFFECT): "as `groupIdPrefix`",
+    Option("kafka.client.id", ALL, SAME, "klog"): "the client that brokers count quotas by",
     Option(
-        "groupIdPrefix", READ, NO_EFFECT, "", "klog's source has no consumer group, so it needs no permission on one"
-    ),
-    Option("kafka.group.id", READ, NO_EFFECT, "", "as `groupIdPrefix`"),
-    Option("kafka.client.id", ALL, SAME, "klog", "the client that brokers count quotas by"),
-    Option(
-        "kafka.request.timeout.ms",
-        ALL,
-        DIFFERENT,
-        "10000",
-        "reading: how long to wait for an answer, and for a leader; Kafka's default is 30000",
-    ),
-    Option(
-        "kafka.security.protocol",
-        ALL,
-        DIFFERENT,
-        "PLAINTEXT",
+        "kafka.request.timeout.ms", ALL, DIFFERENT, "10000"
+    ): "reading: how long to wait for an answer, and for a leader; Kafka's default is 30000",
+    Option("kafka.security.protocol", ALL, DIFFERENT, "PLAINTEXT"): (
         "with `kafka.sasl.*` and `kafka.ssl.*` as [security.md](security.md) lists them; a login by Kerberos, or by a "
-        "class of Java, is refused",
+        "class of Java, is refused"
     ),
-    Option("kafka.auto.offset.reset", READ, BOTH_REFUSE, "", "positions come from `startingOffsets`"),
-    Option("kafka.enable.auto.commit", READ, BOTH_REFUSE, "", "offsets are in Spark's checkpoint"),
-    Option("kafka.interceptor.classes", READ, BOTH_REFUSE, "", "klog runs no classes of Java"),
-    Option("kafka.key.deserializer", READ, BOTH_REFUSE, "", "keys are bytes; cast the column"),
-    Option("kafka.value.deserializer", READ, BOTH_REFUSE, "", "values are bytes; cast the column"),
-    Option("kafka.key.serializer", (WRITE,), BOTH_REFUSE, "", "keys are bytes; cast the column"),
-    Option("kafka.value.serializer", (WRITE,), BOTH_REFUSE, "", "values are bytes; cast the column"),
+    Option("kafka.auto.offset.reset", READ, BOTH_REFUSE): "positions come from `startingOffsets`",
+    Option("kafka.enable.auto.commit", READ, BOTH_REFUSE): "offsets are in Spark's checkpoint",
+    Option("kafka.interceptor.classes", READ, BOTH_REFUSE): "klog runs no classes of Java",
+    Option("kafka.key.deserializer", READ, BOTH_REFUSE): "keys are bytes; cast the column",
+    Option("kafka.value.deserializer", READ, BOTH_REFUSE): "values are bytes; cast the column",
+    Option("kafka.key.serializer", (WRITE,), BOTH_REFUSE): "keys are bytes; cast the column",
+    Option("kafka.value.serializer", (WRITE,), BOTH_REFUSE): "values are bytes; cast the column",
     Option(
-        "kafka.partitioner.class",
-        (WRITE,),
-        REFUSED,
-        "",
-        "a class of Java; give the rows a column `partition`, or leave it to murmur2 of the key",
-    ),
-    Option("kafka.transactional.id", (WRITE,), REFUSED, "", "klog has no transactions"),
-    Option("kafka.*, any other", READ, NO_EFFECT, "", "settings of Java's consumer, which klog's source does not have"),
+        "kafka.partitioner.class", (WRITE,), REFUSED
+    ): "a class of Java; give the rows a column `partition`, or leave it to murmur2 of the key",
+    Option("kafka.transactional.id", (WRITE,), REFUSED): "klog has no transactions",
+    Option("kafka.*, any other", READ, NO_EFFECT): "settings of Java's consumer, which klog's source does not have",
     Option(
-        "kafka.*, any other",
-        (WRITE,),
-        DIFFERENT,
-        "",
-        "settings of the producers, by Kafka's names of today or of 0.8; an unknown one is refused",
-    ),
-    Option("topic", (WRITE,), SAME, "", "the topic of all rows; goes before a column `topic`"),
-    Option(
-        "ranges",
-        (BATCH,),
-        KLOGS,
-        "",
+        "kafka.*, any other", (WRITE,), DIFFERENT
+    ): "settings of the producers, by Kafka's names of today or of 0.8; an unknown one is refused",
+    Option("topic", (WRITE,), SAME): "the topic of all rows; goes before a column `topic`",
+    Option("ranges", (BATCH,), KLOGS): (
         '`[["a", 0, 23, 80]]`: exactly these ranges, as `klog export run --dry-run` prints them; in place of all '
-        "options that say what to read",
+        "options that say what to read"
     ),
     Option(
-        "columns",
-        READ,
-        KLOGS,
-        "",
-        "`offset,value`: decode only these columns (Spark 4.3 does not tell a Python source which ones a query needs)",
-    ),
+        "columns", READ, KLOGS
+    ): "`offset,value`: decode only these columns (Spark 4.3 does not tell a Python source which ones a query needs)",
     Option(
-        "splitBytes",
-        READ,
-        KLOGS,
-        "67108864",
-        "bytes of log per task, without `minPartitions` and `maxRecordsPerPartition`",
-    ),
+        "splitBytes", READ, KLOGS, "67108864"
+    ): "bytes of log per task, without `minPartitions` and `maxRecordsPerPartition`",
     Option(
-        "batchBytes",
-        READ,
-        KLOGS,
-        "4194304",
-        "bytes of records in one Arrow batch, which is what a task holds in memory",
-    ),
-    Option("spark.kafka.consumer.cache.*", (SESSION,), NO_EFFECT, "", "klog pools no consumers"),
-    Option("spark.kafka.consumer.fetchedData.cache.*", (SESSION,), NO_EFFECT, "", "klog pools no fetched messages"),
-    Option("spark.kafka.producer.cache.*", (SESSION,), NO_EFFECT, "", "each task of klog's has its own producer"),
+        "batchBytes", READ, KLOGS, "4194304"
+    ): "bytes of records in one Arrow batch, which is what a task holds in memory",
+    Option("spark.kafka.consumer.cache.*", (SESSION,), NO_EFFECT): "klog pools no consumers",
+    Option("spark.kafka.consumer.fetchedData.cache.*", (SESSION,), NO_EFFECT): "klog pools no fetched messages",
+    Option("spark.kafka.producer.cache.*", (SESSION,), NO_EFFECT): "each task of klog's has its own producer",
     Option(
-        "spark.kafka.clusters.*",
-        (SESSION,),
-        NO_EFFECT,
-        "",
-        "delegation tokens, which klog does not have; give `kafka.security.protocol` and its like as options",
-    ),
+        "spark.kafka.clusters.*", (SESSION,), NO_EFFECT
+    ): "delegation tokens, which klog does not have; give `kafka.security.protocol` and its like as options",
     Option(
-        "spark.sql.streaming.kafka.useDeprecatedOffsetFetching",
-        (SESSION,),
-        NO_EFFECT,
-        "",
-        "klog asks brokers for offsets, and never a consumer",
-    ),
-)
+        "spark.sql.streaming.kafka.useDeprecatedOffsetFetching", (SESSION,), NO_EFFECT
+    ): "klog asks brokers for offsets, and never a consumer",
+}
+OPTIONS: Final = tuple(replace(one, text=text) for one, text in _TABLE.items())
 
 _OF_SPARK: Final = ("path", "checkpointlocation", "queryname")
 """What Spark adds by itself."""

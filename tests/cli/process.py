@@ -17,19 +17,7 @@ from typing import Any
 
 import pyte
 
-from tests.processes import KLOG, ROOT, klog_process, take_terminal
-
-__all__ = [
-    "CLOSED_PIPE",
-    "FULL",
-    "KLOG",
-    "ROOT",
-    "Terminal",
-    "on_terminal",
-    "started",
-    "take_terminal",
-    "unwritable",
-]
+from tests.processes import ROOT, klog_process
 
 
 @contextmanager

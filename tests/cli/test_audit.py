@@ -38,16 +38,6 @@ def test_a_gap_is_exit_1_and_is_named(broker: RunningBroker, topic: str) -> None
     ]
     shown = klog("audit", "report", topic, *own, "--only-gaps")
     assert shown.code == 1
-    assert shown.stdout.splitlines()[0].split() == [
-        "TOPIC",
-        "WINDOW",
-        "TIER",
-        "MESSAGES",
-        "MISSING",
-        "EXTRA",
-        "STATE",
-        "PRODUCERS",
-    ]
     assert "1 differ" in shown.stderr and "topic" in shown.stderr
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,6 @@ from klog.render import jsonl
 from klog.streams.job import Program
 from klog.tools.message_decoder import schemas_in
 from tests.cli.process import started
-from tests.cli.runner import klog
 from tests.security.certificates import Authority
 
 OFFSETS = "billing,orders,0,7\nbilling,orders,1,8\n"
@@ -69,11 +67,3 @@ def test_scripts_of_the_shell(is_file: bool, tmp_path: Path) -> None:
     with started("shell", *words) as process:
         out, err = process.communicate(script, timeout=60)
     assert (process.returncode, out) == (0, b"first\nsecond\n"), err
-
-
-def test_the_first_setting_of_a_client_is_heeded(dead_address: str, tmp_path: Path) -> None:
-    path = tmp_path / "client.properties"
-    path.write_text(f"bootstrap.servers={dead_address}\n", encoding="utf-8-sig")
-    ran = klog("topic", "list", "--client-config", path, "-o", "json")
-    assert dead_address in json.dumps(ran.error)
-    assert str(path) in ran.error["cluster"]

@@ -22,8 +22,8 @@ from klog.names import TopicPartition
 from tests.admin.group_registry import commit, registry_of
 from tests.broker_fixture import RunningBroker
 from tests.cli.example_lines import COMMANDS, ELSEWHERE, LINES, SERVING, words_of
-from tests.cli.process import ROOT
 from tests.cli.runner import act_rows, events_are_told, klog, until
+from tests.processes import ROOT
 from tests.rows import each
 from tests.tools.verbs import make_topic, send
 

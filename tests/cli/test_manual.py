@@ -57,9 +57,15 @@ def test_check_notices_a_stale_page(
 
 
 @each("words", [words for words, _ in walk()], ids=" ".join)
-def test_every_option_and_argument_is_on_its_noun_s_page(words: tuple[str, ...]) -> None:
+def test_every_option_and_argument_is_on_its_noun_s_page_and_in_the_reference(words: tuple[str, ...]) -> None:
     command = dict(walk())[words]
     page = pages()[f"man/klog-{words[0]}.1"].replace("\\-", "-")
+    section = re.search(
+        rf"^### `klog {' '.join(words)}[ `].*?(?=^##|\Z)", pages()[manual.REFERENCE], re.MULTILINE | re.DOTALL
+    )
+    assert section is not None
+    own = [one for one in command.params if getattr(one, "rich_help_panel", None) is None]
+    assert all(one.opts[-1] in section[0] for one in own if isinstance(one, TyperOption))
     for parameter in command.params:
         if isinstance(parameter, TyperOption):
             assert all(re.search(rf"(^|\s){re.escape(word)}\b", page, re.MULTILINE) for word in parameter.opts[:1])

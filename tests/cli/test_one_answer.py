@@ -21,8 +21,9 @@ import pytest
 from confluent_kafka import Consumer
 
 from bench.processes import ports_in_a_row
-from tests.cli.process import KLOG, ROOT, started
+from tests.cli.process import started
 from tests.cli.runner import Ran, klog
+from tests.processes import KLOG, ROOT
 
 pytestmark = [
     pytest.mark.long("eleven incidents on three clusters; each cause has a rule in tests/admin/test_check.py"),
@@ -222,7 +223,10 @@ def test_a_wrong_clock_and_disks_that_fail(folder: Path, tmp_path: Path) -> None
     for checkpoint in (folder / "broker-3").glob("*-checkpoint"):
         checkpoint.unlink()  # what it makes again when it starts
     with immutable(folder / "broker-3"):
-        assert klog("up", "--detach", "--dir", folder).code == 1
+        failed = klog("up", "--detach", "--dir", folder)
+        assert failed.code == 1 and os.strerror(errno.EPERM) in failed.stderr.splitlines()[-1], "the last line says why"
+        said = klog("broker", "log", 3, "-n", 2, "--dir", folder)
+        assert said.code == 0 and os.strerror(errno.EPERM) in said.stdout
         dead = awaited(lambda found: os.strerror(errno.EPERM) in (top(found).get("cause") or ""))
         assert top(dead)["what"] == "broker 3"
         pasted(top(dead)["do"])

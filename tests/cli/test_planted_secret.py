@@ -16,16 +16,12 @@ from urllib.parse import quote
 
 import pytest
 
-from klog.admin import acts
-from klog.coordination import scram_credentials
 from klog.coordination.embedded import ZooKeeperServer
-from klog.coordination.zookeeper import ZooKeeper
-from klog.security.scram import ScramCredential, ScramMechanism
 from tests.broker_fixture import RunningBroker
 from tests.cli.process import on_terminal
 from tests.cli.runner import Ran, klog
 from tests.rows import each
-from tests.security.broker_doors import ports_of
+from tests.security.broker_doors import add_user, ports_of
 from tests.security.certificates import DAY, Authority
 from tests.zookeeper_fixture import session_of
 
@@ -82,17 +78,10 @@ def broker(zookeeper: ZooKeeperServer, folder: Path) -> Iterator[RunningBroker]:
         "metrics.port": "0",
     }
     one.extra_arguments = ["-v"]
-    with session_of(one.zookeeper, create_chroot=True) as session:
-        for name in ("broker", "admin"):
-            add_user(session, name, PLANTED[name])
+    for name in ("broker", "admin"):
+        add_user(one, name, PLANTED[name])
     with one.running():
         yield one
-
-
-def add_user(session: ZooKeeper, name: str, password: str) -> None:
-    salt = secrets.token_bytes(24)
-    made = {one: ScramCredential.of_password(one, password, salt) for one in ScramMechanism}
-    scram_credentials.write(session, name, made, acts.here(session))
 
 
 @pytest.fixture(scope="module")

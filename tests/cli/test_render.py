@@ -20,9 +20,8 @@ from hypothesis import strategies as st
 from klog.cli.root import walk
 from klog.render import Format, Report, render
 from klog.render.columns import columns
-from klog.render.values import rfc3339, to_cell, to_json, to_text, to_tsv
+from klog.render.values import UNKNOWN, rfc3339, to_cell, to_json, to_text, to_tsv
 from klog.render.writer import yaml_text
-from tests.cli.tsv import from_tsv
 from tests.rows import each
 
 
@@ -61,6 +60,14 @@ ROWS = st.builds(
     error=st.none() | TEXT,
     message=st.none() | TEXT,
 )
+
+
+UNESCAPED = {"\\": "\\", "t": "\t", "n": "\n", "r": "\r", "-": "-"}
+
+
+def from_tsv(text: str) -> str | None:
+    """What `to_tsv` wrote: the text, or None where it was unknown."""
+    return None if text == UNKNOWN else re.sub(r"\\(.)", lambda found: UNESCAPED[found[1]], text)
 
 
 def shown(rows: list[Any], form: Format, **keywords: Any) -> str:

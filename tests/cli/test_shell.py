@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -47,70 +46,38 @@ def completions(line: str, *topics: str) -> list[str]:
     return [one.text for one in completer.get_completions(Document(line), CompleteEvent())]
 
 
-@pytest.fixture
-def offered(broker: RunningBroker) -> Iterator[Callable[..., list[str]]]:
-    """What a shell at the broker offers at the end of a line, or before what is ``behind``."""
+AVRO = '{"type": "record", "name": "Person", "fields": [{"name": "country_of_birth", "type": "string"}]}'
+
+
+def test_names_that_a_cluster_has_are_offered(broker: RunningBroker, topic: str) -> None:
+    to, view = ("-B", broker.bootstrap), topic.replace("-", "_").replace(".", "_")
+    assert klog("topic", "create", topic, "-p", "2", *to).code == 0
+    assert klog("topic", "create", f"{topic}-old", *to).code == 0
+    assert klog("topic", "delete", f"{topic}-old", "-y", *to).code == 0
+    assert klog("schema", "register", f"{topic}-value", *to, input=AVRO).code == 0
+    with registry_of(broker.zookeeper) as registry:
+        commit(registry, f"{topic}-readers", {TopicPartition(topic, 0): 0})
+    *_, act = act_rows(broker.zookeeper, topic=f"{topic}-old")
     cluster = ShellCluster(at(broker))
-    completer = KlogCompleter(cluster, Live(cluster.names, patience_s=PATIENCE_S))
 
-    def texts(line: str, behind: str = "") -> list[str]:
-        return [one.text for one in completer.get_completions(Document(line + behind, len(line)), CompleteEvent())]
+    def names(kind: str, about: str = "") -> list[str]:
+        return [one for one in cluster.names(kind, about) if topic in one or view in one or about]
 
-    yield texts
+    assert names("topics") == [topic] and names("groups") == [f"{topic}-readers"] and names("views") == [view]
+    assert names("partitions") == [f"{topic}-0", f"{topic}-1"] and names("numbers", topic) == ["0", "1"]
+    assert names("trash") == [f"{topic}-old"] and names("schemas") == [f"{topic}-value"]
+    assert cluster.names("brokers", "") == [str(broker.broker_id)] == names("znodes", "/brokers/ids")
+    assert act["act"] in [one.partition("\t")[0] for one in cluster.names("acts", "")]
+    assert {"timestampType", "value"} <= set(names("columns", view))
+    assert {"page", "who"} <= set(names("columns", f"{topic}:json=page string, who struct<name: string, age: int>"))
+    assert "country_of_birth" in names("columns", f"{topic}:avro")
     cluster.close()
-
-
-def test_groups_are_offered_where_groups_are_named(
-    broker: RunningBroker, topic: str, offered: Callable[..., list[str]]
-) -> None:
-    with registry_of(broker.zookeeper) as registry:
-        commit(registry, f"{topic}-readers", {TopicPartition(topic, 0): 0})
-    assert offered(f"lag {topic}") == [f"{topic}-readers"]
-    assert f"{topic}-readers" in offered("offset export ")
-    klog("group", "delete", f"{topic}-readers", "-y", "-B", broker.bootstrap)
-    (act,) = act_rows(broker.zookeeper, group=f"{topic}-readers")
-    assert offered(f"undo {act['act'][:-1]}") == [act["act"]]
-
-
-def test_what_an_operator_asks_about_is_offered(
-    broker: RunningBroker, topic: str, offered: Callable[..., list[str]]
-) -> None:
-    assert klog("topic", "create", topic, "-p", "2", "-B", broker.bootstrap).code == 0
-    assert klog("topic", "create", f"{topic}-old", "-B", broker.bootstrap).code == 0
-    assert klog("topic", "delete", f"{topic}-old", "-y", "-B", broker.bootstrap).code == 0
-    with registry_of(broker.zookeeper) as registry:
-        commit(registry, f"{topic}-readers", {TopicPartition(topic, 0): 0})
-    both = [f"{topic}-0", f"{topic}-1"]
-    assert offered(f"topic elect {topic}") == [topic, *both]
-    assert offered(f"status {topic}") == [topic, f"{topic}-readers", *both]
-    assert {*name_cache.SUBJECTS, topic, str(broker.broker_id)} <= set(offered("status "))
-    assert offered(f"status topic {topic}") == [topic]
-    assert offered(f"status group {topic}") == [f"{topic}-readers"]
-    assert offered(f"status partition {topic}") == both == offered(f"status message {topic}")
-    assert offered("status broker ") == offered("broker stop ") == offered("broker restart ") == [str(broker.broker_id)]
-    assert offered(f"topic restore {topic}") == [f"{topic}-old"]
-    assert offered("events --kind topic-r") == ["topic-restored"]
 
 
 def test_the_subjects_that_are_offered_are_the_commands() -> None:
     for word, kind in name_cache.SUBJECTS.items():
         named = {"partitions": "t-0", "brokers": "1"}.get(kind, "t")
         assert word in PARTS or parsed([word, named, "5"] if word == "message" else [word, named]).kind is not None
-
-
-AVRO = '{"type": "record", "name": "Person", "fields": [{"name": "country_of_birth", "type": "string"}]}'
-
-
-def test_columns_are_offered_in_a_query(broker: RunningBroker, topic: str, offered: Callable[..., list[str]]) -> None:
-    assert klog("topic", "create", topic, "-B", broker.bootstrap).code == 0
-    view = topic.replace("-", "_").replace(".", "_")
-    assert offered(f"sql 'select * from {view[:-1]}") == [view]
-    assert offered(f"sql 'select * from {view} where timestampT") == ["timestampType"]
-    form = f" --from '{topic}:json=page string, who struct<name: string, age: int>'"
-    assert offered(f"sql 'select * from {view} where pa", f"'{form}") == ["page", "partition"]
-    assert offered(f"sql 'select * from {view} where wh", f"'{form}")[0] == "who"
-    assert klog("schema", "register", f"{topic}-value", "-B", broker.bootstrap, input=AVRO).code == 0
-    assert offered(f"sql 'select * from {view} where country", f"' --from {topic}:avro") == ["country_of_birth"]
 
 
 def test_files_are_offered_where_files_are_named(tmp_path: Path) -> None:

@@ -14,16 +14,18 @@ from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
 from prompt_toolkit.formatted_text import StyleAndTextTuples
 
+from klog.admin.profiles import Profile
 from klog.cli.flags import GlobalFlags
 from klog.cli.screen import Screen
 from klog.cli.shell import bar
-from klog.cli.shell.cluster import ClusterFacts, Place, WorstLag
+from klog.cli.shell.cluster import ClusterFacts, WorstLag
 from klog.cli.shell.completer import KlogCompleter, usage
 from klog.cli.shell.history import without_secrets
 from klog.cli.shell.live import Live
 from klog.cli.shell.shell import LastCommand, Shell
 from klog.cli.shell.syntax import open_end, read, statements
 from klog.cli.shell.words import Using
+from klog.cli.target import Target
 from klog.config.broker import SECRETS as OF_BROKERS
 from klog.security.client_security import SECRETS as OF_CLIENTS
 from tests.broker_fixture import RunningBroker
@@ -276,13 +278,7 @@ def test_the_usage_of_what_is_typed(line: str, parts: list[str]) -> None:
         ("topic create x --start-broker ", ["1", "2"]),
         ("zk get /br", ["/brokers"]),
         ("zk ls /brokers/", ["/brokers/ids", "/brokers/topics"]),
-        ("topic config orders cleanup.p", ["cleanup.policy="]),
         ("topic config orders preallocate=", ["preallocate=true", "preallocate=false"]),
-        ("topic create x -X preall", ["preallocate="]),
-        ("up -X auto.create", ["auto.create.topics.enable="]),
-        ("produce orders -X reten", []),
-        ("tail orders -o @-1", ["@-10m", "@-1h", "@-1d"]),
-        ("topic list --profile ", ["prod", "staging"]),
         ("\\c st", ["staging"]),
         ("schema get o", ["orders-value"]),
         ("undo mi", ["mifz3k2a9x4q"]),
@@ -372,7 +368,8 @@ def plain(parts: StyleAndTextTuples) -> str:
 
 
 def test_the_prompt_says_where_and_how_it_is() -> None:
-    place, well = Place("prod", "h:1 (from x)", "red", protected=True), ClusterFacts(3, 3, 1)
+    prod = Profile("prod", protected=True, colour="red")
+    place, well = Target("h:1", None, "x", profile=prod), ClusterFacts(3, 3, 1)
     assert plain(bar.prompt(None, None)) == "klog> " and plain(bar.prompt(place, None)) == "prod> "
     assert plain(bar.prompt(place, well)) == "prod 3/3 urp:0> "
     assert bar.prompt(place, well)[0] == ("bold ansired", "prod")
@@ -386,7 +383,7 @@ def test_the_prompt_says_where_and_how_it_is() -> None:
 
 
 def test_names_of_others_do_not_command_the_terminal() -> None:
-    place, facts, lag = Place("\x1b[2J", "x\x1b]0;t\x07"), ClusterFacts(1, 1, 1), WorstLag("g\x9b" * 99, 1)
+    place, facts, lag = Target("\x1b[2J", None, "x\x1b]0;t\x07"), ClusterFacts(1, 1, 1), WorstLag("g\x9b" * 99, 1)
     text = plain(bar.prompt(place, facts, using="\x1b[31m" * 50)) + bar.toolbar(place, facts, None, lag=lag)
     assert not set(text) & {"\x1b", "\x07", "\x9b", "\u202e"} and len(text) < 500
 

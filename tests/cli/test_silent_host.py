@@ -6,9 +6,8 @@ needs to start a process does not count. The time of the whole command is judged
 
 from __future__ import annotations
 
-import selectors
 import signal
-import socket
+import socketserver
 import subprocess
 import threading
 import time
@@ -24,12 +23,8 @@ from klog.client.cluster import CONNECT_TIMEOUT_S
 from tests.broker_fixture import RunningBroker
 from tests.cli.process import started
 from tests.cli.runner import klog
-from tests.cli.test_walk import CONNECTING, words_for
+from tests.cli.test_walk import ASKING_A_BROKER, words_for
 
-ASKS_NO_BROKER = {"shell", "zookeeper rebuild"}
-"""One reads commands, here none; the other wants a ZooKeeper."""
-
-WAITING = [name for name in CONNECTING if name not in ASKS_NO_BROKER]
 SOME = ["topic list", "zk ls", "status", "tail", "produce"]
 """Of each way to connect one."""
 
@@ -51,55 +46,41 @@ class Waited(NamedTuple):
     took_s: float
 
 
-class SilentHost:
+class SilentHost(socketserver.ThreadingTCPServer):
     """Takes connections, reads, answers nothing."""
 
-    def __init__(self) -> None:
-        self.first_s = self.last_s = 0.0
-        self._stop, stopped = socket.socketpair()
-        self._stopped = stopped
-        self._listening = socket.create_server(("127.0.0.1", 0))
-        self.address = f"127.0.0.1:{self._listening.getsockname()[1]}"
-        self._thread = threading.Thread(target=self._serve)
-        self._thread.start()
+    first_s = last_s = 0.0
 
-    def _serve(self) -> None:
-        with selectors.DefaultSelector() as watched:
-            watched.register(self._listening, selectors.EVENT_READ)
-            watched.register(self._stopped, selectors.EVENT_READ)
-            while True:
-                for key, _ in watched.select():
-                    if key.fileobj is self._stopped:
-                        return
-                    if key.fileobj is self._listening:
-                        connection, _ = self._listening.accept()
-                        watched.register(connection, selectors.EVENT_READ)
-                        self.first_s = self.first_s or time.monotonic()
-                        continue
-                    assert isinstance(key.fileobj, socket.socket)
-                    try:
-                        heard = key.fileobj.recv(4096)
-                    except OSError:
-                        heard = b""
-                    if not heard:
-                        self.last_s = time.monotonic()
-                        watched.unregister(key.fileobj)
-                        key.fileobj.close()
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.server_address[1]}"
 
-    def close(self) -> None:
-        self._stop.close()
-        self._thread.join()
-        self._stopped.close()
-        self._listening.close()
+
+class Silence(socketserver.BaseRequestHandler):
+    """One connection."""
+
+    server: SilentHost
+
+    def handle(self) -> None:
+        self.server.first_s = self.server.first_s or time.monotonic()
+        try:
+            while self.request.recv(4096):
+                pass
+        except OSError:
+            pass
+        self.server.last_s = time.monotonic()
 
 
 @contextmanager
 def silent_host() -> Iterator[SilentHost]:
-    host = SilentHost()
-    try:
-        yield host
-    finally:
-        host.close()
+    with SilentHost(("127.0.0.1", 0), Silence) as host:
+        serving = threading.Thread(target=host.serve_forever)
+        serving.start()
+        try:
+            yield host
+        finally:
+            host.shutdown()
+            serving.join()
 
 
 def waited(name: str, flag: str, folder: Path, *, cold: bool) -> Waited:
@@ -131,7 +112,7 @@ def test_some_commands_give_a_silent_host_up_after_one_wait(flag: str, tmp_path:
 @pytest.mark.long("a process for each command that connects")
 @pytest.mark.timeout(300)
 def test_each_command_gives_a_silent_host_up_after_one_wait(tmp_path: Path) -> None:
-    check_waits(WAITING, "-B", tmp_path)
+    check_waits(ASKING_A_BROKER, "-B", tmp_path)
 
 
 def check_waits(names: list[str], flag: str, folder: Path) -> None:
@@ -148,7 +129,7 @@ def check_waits(names: list[str], flag: str, folder: Path) -> None:
 @pytest.mark.timeout(600)
 def test_the_whole_command_takes_little_more(tmp_path: Path) -> None:
     """One at a time, and once more where something else on the machine made it slow."""
-    long = [one.name for one in in_a_pool(WAITING, "-B", tmp_path, 1) if one.took_s > WHOLE_S]
+    long = [one.name for one in in_a_pool(ASKING_A_BROKER, "-B", tmp_path, 1) if one.took_s > WHOLE_S]
     assert [one for one in in_a_pool(long, "-B", tmp_path, 1) if one.took_s > WHOLE_S] == []
 
 

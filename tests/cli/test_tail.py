@@ -17,7 +17,6 @@ from klog.record.records import varint
 from tests.broker_fixture import RunningBroker
 from tests.cli.process import started
 from tests.cli.runner import klog, written
-from tests.rows import each
 
 NO_TEXT = b"\x00\xff\xfe\r\x1b\xc3("
 CONTENTS: list[tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]]]] = [
@@ -141,76 +140,23 @@ def test_searching_in_values_and_keys(at: list[str], any_bytes: str) -> None:
         return ran.stdout.replace("1769940000", "")
 
     assert times("-e", "--grep", r"\xff") == "001 "
-    assert times("-e", "--grep", "^$") == "003 "
     assert times("-e", "--grep-key", "\u00f6") == "004 "
     assert times("-e", "--grep-key", "e", "--grep", "x") == "000 "
-    assert times("-e", "--grep", "nowhere") == ""
     assert times("--grep", "t", "-c", "1") == "000 "
-    assert times("-e", "--grep", "!^$") == "000 001 002 004 "
     assert times("-e", "--grep-header", "^h=v") == "000 "
-    assert times("-e", "--grep-header", "!^h") == "002 003 004 "
     assert times("-e", "--match", f"{any_bytes}.+", "--grep-key", "!e") == "001 002 003 004 "
 
 
-@each(
-    ("words", "complaint"),
-    [
-        (["--grep", "("], "--grep '('"),
-        (["--grep-key", "["], "--grep-key '['"),
-        (["--grep-header", "["], "--grep-header '['"),
-        (["--match", "["], "--match '['"),
-        (["--match", "x", "-p", "0"], "--match"),
-        (["--match", "x", "--replica", "1"], "--match"),
-        (["-f", "%q"], "%q"),
-        (["-f", "%v{rot13}"], "{rot13}"),
-        (["-f", "value only"], "%"),
-        (["-f", "jsonl"], "%"),
-        (["-f", "%s", "--output", "jsonl"], "-f"),
-        (["--output", "table"], "table"),
-        (["--merge", "size"], "--merge"),
-        (["--settle", "1s"], "--settle"),
-        (["--merge", "time", "--settle", "1"], "duration"),
-        (["-o", "1", "-n", "1"], "-n"),
-        (["-o", "x"], "-o"),
-        (["-c", "-1"], "--count"),
-        (["-n", "-1"], "--last"),
-        (["-p", "x"], "partitions"),
-        (["-G", ""], "-G"),
-        (["-G", "g", "-p", "0"], "-G"),
-        (["-G", "g", "-n", "1"], "-G"),
-        (["-G", "g", "--merge", "time"], "--merge"),
-        (["-G", "g", "-o", "start:end"], "range"),
-        (["-X", "nothing"], "NAME=VALUE"),
-    ],
-)
-def test_wrong_usage_is_told_before_a_cluster_is_asked(words: list[str], complaint: str, dead_address: str) -> None:
-    ran = klog("tail", "t", *words, "-B", dead_address)
-    assert ran.code == 2 and complaint in ran.stderr, ran.stderr
-
-
-def test_time_order_over_partitions_and_while_following(broker: RunningBroker, at: list[str], topic: str) -> None:
+def test_time_order_over_partitions(broker: RunningBroker, at: list[str], topic: str) -> None:
     assert klog("topic", "create", topic, "-p", "3", "-X", "retention.ms=-1", *at).code == 0
     producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 0})
-
-    def send(first: int) -> list[bytes]:
-        """Thirty messages, the partitions one after the other: in the order of arrival they are not that of time."""
-        for partition in range(3):
-            for number in range(first + partition, first + 30, 3):
-                producer.produce(topic, b"%d" % number, partition=partition, timestamp=10**12 + number)
-            assert producer.flush(10) == 0
-        return [b"%d" % number for number in range(first, first + 30)]
-
-    before = send(0)
-    assert shown(topic, "-o", "start", "-e", "--merge", "time", *at).split() == before
-    assert shown(topic, "-o", "start", "--merge", "time", "-c", "12", *at).split() == before[:12]
-    with started("tail", topic, "-o", "start", "--merge", "time", "--settle", "3s", *at) as process:
-        assert process.stdout is not None
-        got = [process.stdout.readline() for _ in range(30)]
-        after = send(30)
-        got += [process.stdout.readline() for _ in range(30)]
-        process.send_signal(signal.SIGINT)
-        assert process.wait(20) == 130
-    assert [line.strip() for line in got] == before + after
+    for partition in range(3):  # in the order of arrival they are not that of time
+        for number in range(partition, 30, 3):
+            producer.produce(topic, b"%d" % number, partition=partition, timestamp=10**12 + number)
+        assert producer.flush(10) == 0
+    in_order = [b"%d" % number for number in range(30)]
+    assert shown(topic, "-o", "start", "-e", "--merge", "time", *at).split() == in_order
+    assert shown(topic, "-o", "start", "--merge", "time", "-c", "12", *at).split() == in_order[:12]
 
 
 def test_ctrl_c_while_nobody_takes_the_output_leaves_the_group(at: list[str], topic: str) -> None:

@@ -82,6 +82,9 @@ def test_a_profile_that_is_not_there_says_where_and_what(profiles: Path) -> None
     with pytest.raises(NoSuchThing, match="'prod'") as missing:
         resolve(GlobalFlags(profile="prod"), {}, profiles)
     assert "staging" in (missing.value.hint or "")
+    with pytest.raises(NoSuchThing) as near:
+        resolve(GlobalFlags(profile="stagin"), {}, profiles)
+    assert "mean staging?" in (near.value.hint or "")
     (profiles / "profiles.toml").unlink()
     with pytest.raises(NoSuchThing, match=r"profiles\.toml"):
         resolve(GlobalFlags(profile="staging"), {}, profiles)

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
-import signal
-import socket
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -48,23 +44,6 @@ def test_brokers_side_by_side(home: Path, port: int) -> None:
         assert "default.replication.factor=2" in begun.stderr
         assert f"127.0.0.1:{port},127.0.0.1:{port + 1}" in begun.stderr
         assert factor("two") == 2  # at once: whichever broker is asked knows the other
-        assert klog("produce", "two", input=b"one\ntwo\n").code == 0
-        shown = klog("status", "-o", "json")
-        assert shown.code == 0, shown.stdout
-        assert [one["broker"] for one in shown.about["brokers"]] == [1, 2]
-
-        killed = next(row for row in klog("up", "--detach", "-o", "json").rows if row["id"] == 2)
-        os.kill(killed["pid"], signal.SIGKILL)
-
-        def shown_states() -> dict[int, str]:
-            down = klog("status", "-o", "json")
-            assert down.code == 1
-            return {one["broker"]: one["state"] for one in down.about["brokers"]}
-
-        until(lambda: shown_states() == {1: "up", 2: "dead"}, "the other broker has seen it")
-        assert states() == {1: "running", 2: "started"}
-        assert klog("status", "topics", "--wait", "20s").code == 0
-
         fewer = klog("up", "--detach", "--brokers", 1, "-o", "json")
         assert fewer.code == 1 and "broker 2" in fewer.error["message"] and "reassign" in fewer.error["hint"]
         more = klog("up", "--detach", "--brokers", 3)
@@ -78,65 +57,11 @@ def test_brokers_side_by_side(home: Path, port: int) -> None:
 
         assert states() == {1: "started", 2: "started", 3: "started"}
         assert factor("three") == 3
-        assert klog("tail", "two", "-o", "start", "-e", "-q").stdout.split() == ["one", "two"]
     finally:
         klog("down")
 
 
-@pytest.mark.long("what check says is carried out; test_local_cluster.py starts again what was killed")
-def test_what_helps_is_a_command(home: Path, port: int, tmp_path: Path) -> None:
-    """`klog status` knows the brokers of a local cluster: how one is started, its process, its log."""
-    folder = tmp_path / "a cluster"
-    up = ("up", "--detach", "--dir", folder)
-
-    def processes() -> dict[int, int]:
-        return {row["id"]: row["pid"] for row in klog(*up, "-o", "json").rows if row["kind"] == "broker"}
-
-    def found(what: str) -> tuple[dict[str, Any], str]:
-        """The last step of `klog status broker 2`, and what `klog status` says is to do."""
-        steps = until(
-            lambda: (rows := klog("status", "broker", 2, "-o", "json").rows) and what in rows[-1]["what"] and rows, what
-        )
-        return steps[-1] | {"evidence": " ".join(one["evidence"] for one in steps)}, troubles()[0]
-
-    def troubles() -> list[str]:
-        rows = klog("status", "brokers", "-o", "json").rows
-        return [one["do"] for one in rows if one["kind"] in ("dead-broker", "silent-broker")]
-
-    try:
-        assert klog(*up, "--brokers", 2, "--port", port).code == 0
-        assert factor("t") == 2
-        pid = processes()[2]
-        os.kill(pid, signal.SIGSTOP)
-        cause, do = found("hangs")
-        os.kill(pid, signal.SIGCONT)
-        for text in (cause["do"], do):
-            assert f"`kill -CONT {pid}`" in text and str(folder / "broker-2.log") in text
-        until(lambda: not troubles(), "all is well")
-
-        os.kill(pid, signal.SIGKILL)
-        cause, do = found("is dead")
-        command = "klog " + shlex.join(map(str, up))
-        assert f"`{command}`" in cause["do"] and f"`{command}`" in do
-
-        properties = folder / "broker-2" / "meta.properties"
-        kept = properties.read_text()
-        properties.write_text(re.sub("cluster.id=.*", "cluster.id=another", kept))
-        failed = klog(*shlex.split(command)[1:])
-        assert failed.code == 1 and "another" in failed.stderr.splitlines()[-1], "the last line says why"
-        assert [row["broker"] for row in klog("broker", "list", "-o", "json").rows if row["state"] != "dead"] == [1]
-        said = klog("broker", "log", 2, "-n", 2)
-        assert said.code == 0 and "another" in said.stdout
-        cause, _ = found("is dead")
-        assert f"log {folder / 'broker-2.log'}: " in cause["evidence"] and "another" in cause["evidence"]
-        properties.write_text(kept)
-        assert klog(*shlex.split(command)[1:]).code == 0
-        assert klog("status", "topics", "--wait", "20s").code == 0
-    finally:
-        klog("down", "--dir", folder)
-
-
-@pytest.mark.long("the advice of test_what_helps_is_a_command, for brokers that a parent keeps")
+@pytest.mark.long("the advice of test_one_answer.py, for brokers that a parent keeps")
 def test_a_broker_that_was_stopped_under_its_parent(home: Path, port: int) -> None:
     """Its parent starts it no more, so `klog up` would wait in vain for it. One that is interrupted stops nothing."""
     up = ("up", "--detach", "--processes", 2, "--port", port)
@@ -170,13 +95,3 @@ def test_a_broker_that_was_stopped_under_its_parent(home: Path, port: int) -> No
 def test_what_the_user_says_goes() -> None:
     assert Plan(2).replication == {"default.replication.factor": "2"}
     assert Plan(3, properties={"default.replication.factor": "1"}).replication == {"min.insync.replicas": "2"}
-
-
-def test_a_neighbours_port_in_use(home: Path, port: int) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", port + 1))
-        taken.listen()
-        ran = klog("up", "--detach", "--brokers", 2, "--port", port, "-o", "json")
-    assert ran.code == 1 and ran.error["code"] == "PORT_IN_USE"
-    assert f"127.0.0.1:{port + 1}" in ran.error["message"] and "broker 2" in ran.error["message"]
-    assert klog("status").code == 1

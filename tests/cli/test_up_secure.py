@@ -24,7 +24,6 @@ from klog.coordination import paths
 from klog.coordination.znode_acls import OPEN, acls_of, is_sensitive
 from klog.coordination.zookeeper import ZooKeeper
 from klog.coordination.zookeeper_access import ZooKeeperServers
-from klog.errors import CannotConnect
 from klog.security.errors import NotAllowedByZooKeeper, SaslAuthenticationFailed
 from klog.security.scram import ScramMechanism
 from tests.cli.example_lines import example
@@ -204,20 +203,6 @@ def test_every_broker_knows_of_a_change_when_the_command_ends(closed: Path, monk
                     await log_in("another password", [one])
 
     asyncio.run(play())
-
-
-def test_without_tls_or_a_name_nothing_is_told(closed: Path) -> None:
-    known = servers(closed)
-    with pytest.raises(CannotConnect):
-        RawCluster(str(known), timeout_s=3)
-    nameless = Servers(
-        known, read_client_config(properties_of(closed, "nameless", "no such user")).security or known.security
-    )
-    with pytest.raises(SaslAuthenticationFailed):
-        RawCluster(nameless, timeout_s=3)
-    with RawCluster(known) as cluster:
-        cluster.describe([])
-        assert cluster.cluster_id
 
 
 def test_the_library_and_stock_clients_connect_by_kafkas_names(closed: Path) -> None:

@@ -3,14 +3,11 @@
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-import klog
-from klog.config import BROKER_SETTINGS, TOPIC_SETTINGS, BrokerConfig, LogConfig, text_of
+from klog.config import BROKER_SETTINGS, BrokerConfig, LogConfig, text_of
 from klog.config.broker import ALIASES
-from klog.config.topic_maps import TOPIC_MAPS
 from klog.errors import InvalidConfig
 from tests.rows import each
 
@@ -287,29 +284,6 @@ def test_importing_the_settings_loads_nothing_heavy() -> None:
     code = "import sys, klog.config; print([m for m in ('asyncio', 'kio', 'difflib', 'socket') if m in sys.modules])"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "[]"
-
-
-def test_what_has_an_effect_is_read_somewhere() -> None:
-    """The table says of each setting what klog does with it: one that nothing reads must say ``none``."""
-    package = Path(klog.__file__).parent
-    readers = "".join(path.read_text() for path in package.rglob("*.py") if path.parent != package / "config")
-    readers += (package / "config" / "broker.py").read_text().partition("def _bad_ideas")[0]
-    followed = {name for setting in BROKER_SETTINGS.values() for name, _ in setting.follows}
-    followed |= set(TOPIC_MAPS)
-    log_config = (package / "config" / "topic.py").read_text()
-    fields = {
-        TOPIC_SETTINGS.get(name, name): field for field, name in re.findall(r'(\w+)=[\w.(]+[(\[]"([\w.]+)"', log_config)
-    }
-    assert fields["log.segment.bytes"] == "segment_bytes"
-    unread = [
-        name
-        for name, setting in BROKER_SETTINGS.items()
-        if setting.effect != "none"
-        and f'"{name}"' not in readers
-        and name not in followed
-        and f".{fields.get(name, '?')}" not in readers
-    ]
-    assert unread == []
 
 
 def test_brokers_may_have_a_listener_of_their_own() -> None:

@@ -238,9 +238,11 @@ def test_one_that_ends_keeps_the_others_from_being_waited_for(tmp_path: Path, po
     assert "REASON" in caught.value.message and "earlier" not in caught.value.message
 
 
-def test_a_port_in_use_is_told_before_anything_starts(up: Up, home: Path, port: int) -> None:
-    with socket.create_server(("127.0.0.1", port)), pytest.raises(PortInUse, match=f"127.0.0.1:{port}.*broker 1"):
-        up()
+def test_a_port_in_use_is_told_before_anything_starts(up: Up, home: Path) -> None:
+    first = ports_in_a_row(2)
+    taken = f"127.0.0.1:{first + 1}"
+    with socket.create_server(("127.0.0.1", first + 1)), pytest.raises(PortInUse, match=f"{taken}.*broker 2"):
+        up(port=first, brokers=2)
     assert embedded.find(home / "local" / "zookeeper") is None
     assert not (home / "local" / "broker-1.log").exists()
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klog.cli.shell.cluster import ClusterFacts, Place, WorstLag
+from klog.cli.shell.cluster import ClusterFacts, WorstLag
 from klog.cli.shell.shell import LastCommand
+from klog.cli.target import Target
 from klog.render.visible import visible
 
 if TYPE_CHECKING:
@@ -16,11 +17,11 @@ NAME_CHARS_MAX = 40
 TROUBLE_CHARS_MAX = 80
 
 
-def prompt(place: Place | None, facts: ClusterFacts | None, *, using: str = "") -> StyleAndTextTuples:
+def prompt(place: Target | None, facts: ClusterFacts | None, *, using: str = "") -> StyleAndTextTuples:
     """``prod 3/3 urp:0> ``; ``prod orders 2/3 urp:7> `` with a topic in use."""
     if place is None:
         return [("", "klog> ")]
-    colour = f"bold ansi{place.colour}" if place.colour else "bold"
+    colour = f"bold ansi{place.profile.colour}" if place.profile is not None and place.profile.colour else "bold"
     parts: StyleAndTextTuples = [(colour, _short(place.name))]
     if using:
         parts.append(("", f" {_short(using)}"))
@@ -35,7 +36,7 @@ def prompt(place: Place | None, facts: ClusterFacts | None, *, using: str = "") 
 
 
 def toolbar(
-    place: Place | None,
+    place: Target | None,
     facts: ClusterFacts | None,
     last: LastCommand | None,
     trouble: str = "",
@@ -55,8 +56,9 @@ def toolbar(
     if place is None:
         parts.append(trouble)
     else:
-        marks = [word for word, holds in (("protected", place.protected), ("read-only", place.read_only)) if holds]
-        parts += [*marks, f"cluster {visible(place.text)}"]
+        if place.profile is not None:
+            parts += ["protected"] * place.profile.protected + ["read-only"] * place.profile.read_only
+        parts.append(f"cluster {visible(str(place))}")
     return " " + "  ".join(parts)
 
 

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from klog.cli.by_schema import registry_of
 from klog.cli.flags import GlobalFlags
@@ -20,25 +20,12 @@ from klog.cli.traits import Traits
 from klog.errors import KlogError, NoNode, TimedOut
 from klog.names import TopicPartition
 
-if TYPE_CHECKING:
-    from klog.client.metadata import Metadata
-
 T = TypeVar("T")
 
 BACKGROUND_TIMEOUT_S = 2.0
 """Time limit of an answer for completion and the toolbar; no command waits for it."""
 
 NAMES_SHOWN_MAX = 10_000
-
-
-class Place(NamedTuple):
-    """The cluster that commands talk to. ``name`` is short, for the prompt; ``text`` says also where it came from."""
-
-    name: str
-    text: str
-    colour: str | None = None
-    protected: bool = False
-    read_only: bool = False
 
 
 class WorstLag(NamedTuple):
@@ -72,7 +59,7 @@ class ShellCluster:
         self._secured: tuple[object, Target] | None = None
         """What the background's target was made of, and the target."""
 
-    def place(self) -> Place:
+    def place(self) -> Target:
         """The cluster that is meant; KlogError, or OSError of a file that cannot be read. Never waits for an answer."""
         return _place(self.shared)
 
@@ -85,40 +72,20 @@ class ShellCluster:
         self.shared = shared
 
     def look(self, kind: str, about: str) -> Any:
-        """``facts``, ``lag``, or the names of a kind. Blocks, may raise anything."""
-        return self.facts() if kind == "facts" else self.worst_lag() if kind == "lag" else self.names(kind, about)
-
-    def facts(self) -> ClusterFacts:
-        """How brokers and partitions are."""
-        from klog.admin.health.snapshot import Snapshot
-        from klog.admin.health.verdict import broker_states, count_partitions
-
-        async def ask(asking: Invocation) -> Metadata:
-            return await (await asking.cluster()).metadata(fresh=True)
-
-        try:
-            metadata = self._ask(ask)
-        except Exception as error:
-            reason = error.message if isinstance(error, KlogError) else str(error)
-            return ClusterFacts(trouble=reason or type(error).__name__)
-        states, counts = broker_states(Snapshot(metadata=metadata)), count_partitions(metadata)
-        live = sum(one.state == "up" for one in states)
-        return ClusterFacts(live, len(states), metadata.controller_id, counts.under_replicated, counts.offline)
-
-    def worst_lag(self) -> WorstLag | None:
-        """None where it is not known: a cluster without ZooKeeper, or one whose ZooKeeper is away."""
-        from klog.admin.group_lag import LagRow, lag
-        from klog.admin.health.snapshot import Snapshot
-        from klog.admin.health.verdict import group_lags
-
-        async def ask(asking: Invocation) -> list[LagRow]:
-            return await lag(await asking.cluster(), await asking.zookeeper(), times=False)
-
-        try:
-            rows = self._ask(ask)
-        except (KlogError, OSError):
-            return None
-        return WorstLag(*next(iter(group_lags(Snapshot(groups=list(rows))).most_common(1)), ("", 0)))
+        """``facts``, ``lag`` (None where it is not known, for want of a ZooKeeper), or the names of a kind. Blocks, may
+        raise anything."""
+        if kind == "facts":
+            try:
+                return self._ask(_facts)
+            except Exception as error:
+                reason = error.message if isinstance(error, KlogError) else str(error)
+                return ClusterFacts(trouble=reason or type(error).__name__)
+        if kind == "lag":
+            try:
+                return self._ask(_worst_lag)
+            except (KlogError, OSError):
+                return None
+        return self.names(kind, about)
 
     def names(self, kind: str, about: str) -> list[str]:
         """The names of a kind that there are now: ``topics``, ``numbers`` of the partitions of the topic ``about``,
@@ -148,13 +115,10 @@ class ShellCluster:
         self.session.close()
 
 
-def _place(shared: GlobalFlags) -> Place:
+def _place(shared: GlobalFlags) -> Target:
+    """With the profile that has its addresses, too: the protection of that holds here."""
     target = resolve(shared)
-    profile = target.profile or profile_of_addresses(target.bootstrap, target.zookeeper)
-    if profile is not None:  # by its addresses, too: its protection holds here
-        return Place(profile.name, str(target), profile.colour, profile.protected, profile.read_only)
-    name = "local" if target.directory is not None else (target.bootstrap or target.zookeeper or "").split(",")[0]
-    return Place(name, str(target))
+    return replace(target, profile=target.profile or profile_of_addresses(target.bootstrap, target.zookeeper))
 
 
 class Background:
@@ -197,6 +161,26 @@ class Background:
             pass  # the process ends, and its connections with it
         loop.call_soon_threadsafe(loop.stop)
         self.session.stop_zookeepers()
+
+
+async def _facts(asking: Invocation) -> ClusterFacts:
+    """How brokers and partitions are."""
+    from klog.admin.health.snapshot import Snapshot
+    from klog.admin.health.verdict import broker_states, count_partitions
+
+    metadata = await (await asking.cluster()).metadata(fresh=True)
+    states, counts = broker_states(Snapshot(metadata=metadata)), count_partitions(metadata)
+    live = sum(one.state == "up" for one in states)
+    return ClusterFacts(live, len(states), metadata.controller_id, counts.under_replicated, counts.offline)
+
+
+async def _worst_lag(asking: Invocation) -> WorstLag:
+    from klog.admin.group_lag import lag
+    from klog.admin.health.snapshot import Snapshot
+    from klog.admin.health.verdict import group_lags
+
+    rows = await lag(await asking.cluster(), await asking.zookeeper(), times=False)
+    return WorstLag(*next(iter(group_lags(Snapshot(groups=list(rows))).most_common(1)), ("", 0)))
 
 
 async def _names(asking: Invocation, kind: str, about: str) -> list[str]:

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from klog.cli.interrupt import EXIT_SIGNALLED, left_to_child
+from klog.cli.standard_streams import discard_output
 
 STDOUT = 1
 
@@ -60,9 +61,7 @@ def _stdout_at(descriptor: int) -> Iterator[None]:
         try:
             sys.stdout.flush()
         except BrokenPipeError:
-            # The filter has seen enough. What is left must not come out once stdout is the terminal again.
-            with Path(os.devnull).open("wb") as nowhere:
-                os.dup2(nowhere.fileno(), STDOUT)
+            discard_output()  # the filter has seen enough; nothing may come out once stdout is the terminal again
             sys.stdout.flush()
         os.dup2(kept, STDOUT)
         os.close(kept)

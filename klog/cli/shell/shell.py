@@ -18,9 +18,10 @@ from klog.cli.flags import GlobalFlags
 from klog.cli.root import root
 from klog.cli.screen import Screen
 from klog.cli.shell import pipe
-from klog.cli.shell.cluster import Place, ShellCluster
+from klog.cli.shell.cluster import ShellCluster
 from klog.cli.shell.syntax import Statement, open_end, read
 from klog.cli.shell.words import Using, filled_in, named
+from klog.cli.target import Target
 from klog.config.units import parse_duration_ms
 from klog.errors import KlogError, NoSuchThing, UsageError
 from klog.render import Format
@@ -53,7 +54,7 @@ class Shell:
         self.last: LastCommand | None = None
         self.was_interrupted = False
         """Whether Ctrl-C has ended the last command."""
-        self.place: Place | None = None
+        self.place: Target | None = None
         self.trouble = ""
         """Why there is no cluster."""
         self.history: Callable[[], Sequence[str]] = list
@@ -266,7 +267,7 @@ def _one(words: list[str], usage: str) -> str | None:
 def _switch(shell: Shell, words: list[str]) -> int:
     where = _one(words, "\\c PROFILE")
     if where is None:
-        _say(shell.place.text if shell.place is not None else shell.trouble)
+        _say(str(shell.place) if shell.place is not None else shell.trouble)
         return 0
     shell.cluster.switch(where)
     shell.using = None
