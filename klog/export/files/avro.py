@@ -16,6 +16,7 @@ import json
 import os
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import BinaryIO, Final
 
 import numpy as np
@@ -160,7 +161,7 @@ def _windows(blocks: Iterable[tuple[int, bytes]]) -> Iterator[list[tuple[int, by
 
 def _decode(blocks: Iterable[tuple[int, bytes]], schema: Record, wanted: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """A block is read as an array of records, by a reader that has only the wanted fields."""
-    reader = Record(schema.full_name, frozenset(), tuple(field for field in schema.fields if field.name in wanted))
+    reader = replace(schema, fields=tuple(field for field in schema.fields if field.name in wanted))
     items = Items(pa.list_(arrow_type(reader)), "", plan(schema, reader))
     for window in _windows(blocks):
         counts = np.array([count for count, _ in window], np.int64)
