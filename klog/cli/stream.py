@@ -95,8 +95,8 @@ async def run(
     driver and executors reach. The program is sent along.
     """
     from klog.export.follow import may_pass
+    from klog.spark.running.session import SparkTarget
     from klog.spark.running.submit import submission
-    from klog.spark.running.target import SparkTarget
     from klog.streams.folder import Description, StreamFolder
     from klog.streams.job import Job, Program, sink_of
     from klog.streams.program import Input, Late, check_names

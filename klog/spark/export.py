@@ -21,7 +21,7 @@ from klog.export.stores.opening import open_store
 from klog.export.stores.store import Store
 from klog.spark.decoding import Decode
 from klog.spark.running import hadoop, jvm
-from klog.spark.running.target import SparkTarget
+from klog.spark.running.session import SparkTarget
 from klog.spark.short_errors import klog_errors, translated
 
 JVM_ENDS_S = 2.0

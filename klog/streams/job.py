@@ -12,7 +12,7 @@ from klog.config.properties import read_text
 from klog.errors import UsageError
 from klog.export.run import TableChoice
 from klog.names import check_topic_name
-from klog.spark.running.target import SparkTarget
+from klog.spark.running.session import SparkTarget
 from klog.streams.batch import Sink
 from klog.streams.program import Input, Late, from_python, from_sql, open_inputs
 from klog.streams.stream import Mode, Stream

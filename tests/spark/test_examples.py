@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from klog.spark.running.target import SparkTarget
+from klog.spark.running.session import SparkTarget
 from klog.streams import job, running
 from klog.streams.folder import StreamFolder
 from klog.streams.program import Input

@@ -17,7 +17,7 @@ from klog.errors import HostError, OffsetOutOfRange, UsageError
 from klog.export.root import ExportRoot
 from klog.spark import options
 from klog.spark.export import run_export
-from klog.spark.running.target import SparkTarget
+from klog.spark.running.session import SparkTarget
 from tests.chance import noise
 from tests.cli.runner import klog
 from tests.spark.conftest import Message, NewTopic, exported_offsets, exported_rows, make_messages, start_export

@@ -14,7 +14,7 @@ from klog.export.verify import verify
 from klog.spark import read_export
 from klog.spark.export import run_export
 from klog.spark.running import hadoop
-from klog.spark.running.target import SparkTarget
+from klog.spark.running.session import SparkTarget
 from tests.spark.conftest import NewTopic, make_messages
 from tests.spark.exporting import export
 from tests.spark.handmade import LocalByManifest
