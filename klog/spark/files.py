@@ -23,8 +23,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSource
 
 from klog.client.servers import properties_of
-from klog.export.batch_writer import UNDECODABLE, FileLayout, WriteJob, WriteResult
-from klog.export.stores.store import Store
+from klog.export.batch_writer import UNDECODABLE, WriteJob, WriteResult
 from klog.names import TopicPartition
 from klog.spark.options import SourceOptions
 from klog.spark.short_errors import short_errors
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class KlogFiles(DataSource):  # type: ignore[misc]  # pyspark is not typed here
-    """``format("klog-files")``: reading it writes files; a row is what a task has done. Options from `options_of`."""
+    """``format("klog-files")``: reading it writes files; a row is what a task has done. Its option is `packed`."""
 
     @classmethod
     def name(cls) -> str:
@@ -46,7 +45,12 @@ class KlogFiles(DataSource):  # type: ignore[misc]  # pyspark is not typed here
         return "done string"
 
     def reader(self, schema: Any) -> FileTasks:
-        return FileTasks(SourceOptions.parse(self.options), self.options["job"])
+        return FileTasks(pickle.loads(base64.b64decode(self.options["job"])))
+
+
+def packed(job: WriteJob) -> str:
+    """A job for Spark, whose options are texts."""
+    return base64.b64encode(pickle.dumps(job)).decode()
 
 
 def source_options(job: WriteJob) -> dict[str, str]:
@@ -55,23 +59,11 @@ def source_options(job: WriteJob) -> dict[str, str]:
     return {**connecting, "ranges": json.dumps(job.ranges), "includeHeaders": "true"}
 
 
-def options_of(job: WriteJob) -> dict[str, str]:
-    """What a job is for Spark, whose options are texts."""
-    packed = pickle.dumps((job.store, job.folder, job.layout, job.decode, job.checksum))
-    return {**source_options(job), "job": base64.b64encode(packed).decode()}
-
-
-def file_tasks(job: WriteJob) -> FileTasks:
-    """The tasks of a job, to be planned here and run elsewhere."""
-    options = options_of(job)
-    return FileTasks(SourceOptions.parse(source_options(job)), options["job"])
-
-
 class FileTasks(KlogReader):
     """Plans as the reader of messages does; a task writes what that one would have handed to Spark."""
 
-    def __init__(self, options: SourceOptions, job: str) -> None:
-        super().__init__(options)
+    def __init__(self, job: WriteJob) -> None:
+        super().__init__(SourceOptions.parse(source_options(job)))
         self.job = job
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
@@ -83,39 +75,24 @@ class FileTasks(KlogReader):
     @short_errors()
     def write(self, partition: TaskPartition) -> str:
         """Write the files of one task; what it has done, as JSON for `combine_results`."""
-        store, folder, layout, decode, checksum = pickle.loads(base64.b64decode(self.job))
-        name = f"part-{partition.number:05d}-{uuid.uuid4()}"
-        batches = read_partition(self.options, partition)
-        return json.dumps(write(batches, store, folder, layout, name, self._decoder(decode), checksum=checksum))
-
-    def _decoder(self, decode: dict[str, Any] | None) -> Any:
-        if decode is None:
-            return None
         from klog.spark.decoding import decoder_of
 
-        return decoder_of(decode, self.options.bootstrap)
+        decoder = None if self.job.decode is None else decoder_of(self.job.decode, self.options.bootstrap)
+        name = f"part-{partition.number:05d}-{uuid.uuid4()}"
+        return json.dumps(write(self.job, read_partition(self.options, partition), name, decoder))
 
 
-def write(
-    batches: Iterator[pa.RecordBatch],
-    store: Store,
-    folder: str,
-    layout: FileLayout,
-    name: str,
-    decoder: Any = None,
-    *,
-    checksum: bool = False,
-) -> dict[str, Any]:
+def write(job: WriteJob, batches: Iterator[pa.RecordBatch], name: str, decoder: Any = None) -> dict[str, Any]:
     """Write all batches; what was done, for `combine_results`. Without a batch there is no file."""
     from klog.export.checksum import add, checksums
     from klog.export.files.folder import FolderWriter
 
-    writer = FolderWriter(store, folder, layout, name)
+    writer = FolderWriter(job.store, job.folder, job.layout, name)
     sums: dict[TopicPartition, int] = {}
     schema_ids: set[int] = set()
     try:
         for batch in batches:
-            if checksum:
+            if job.checksum:
                 add(sums, checksums(batch))
             if decoder is None:
                 writer.write(batch)
@@ -132,7 +109,7 @@ def write(
         raise
     return {
         "files": files,
-        "checksums": [[*one, value] for one, value in sums.items()] if checksum else None,
+        "checksums": [[*one, value] for one, value in sums.items()] if job.checksum else None,
         "schema_ids": [*schema_ids],
         "met": [] if decoder is None else [*decoder.met],
         "left_out": [] if decoder is None else _left_out(decoder, schema_ids),

@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient
 
 import klog
 from klog.errors import Refused, StorageError, UsageError
-from klog.export.batch_writer import UNDECODABLE, FileLayout
+from klog.export.batch_writer import UNDECODABLE, FileLayout, WriteJob
 from klog.export.file_statistics import collect_statistics
 from klog.export.files import FORMATS, format_of
 from klog.export.root import ExportRoot
@@ -212,9 +212,8 @@ def test_many_hours_at_once_and_times_of_no_date(tmp_path: Path) -> None:
     far = pa.array([2**63 - 1] + [0] * 399, pa.int64()).cast(pa.timestamp("us", "UTC"))
     odd = batch.set_column(5, batch.schema.field(5), far)
     store = LocalStore(tmp_path)
-    done = spark_files.write(
-        iter([batch, odd.slice(0, 1)]), store, "batch", FileLayout("avro", "hour"), "part-0", checksum=True
-    )
+    job = WriteJob("", (), store, "batch", FileLayout("avro", "hour"), checksum=True)
+    done = spark_files.write(job, iter([batch, odd.slice(0, 1)]), "part-0")
     folders = {path.rpartition("/")[0] for path, _ in done["files"]}
     assert "dt=1969-12-31/hour=23" in folders
     assert "dt=1970-01-02/hour=14" in folders
@@ -258,7 +257,7 @@ def test_undecodable_messages_lie_beside_and_are_counted(tmp_path: Path) -> None
             row["value"] = b"no framing"
     store = LocalStore(tmp_path)
     decoder = Decoder(Decoding("value", schema), lambda schema_id: schema)
-    done = spark_files.write(iter([batch_of(rows)]), store, "batch", FileLayout(), "part-0", decoder)
+    done = spark_files.write(WriteJob("", (), store, "batch"), iter([batch_of(rows)]), "part-0", decoder)
     assert done["schema_ids"] == [7]
     found = collect_statistics(store, "batch")
     part = found.partitions[TopicPartition("t", 0)]

@@ -99,7 +99,7 @@ def test_a_killed_process_ends_the_run_and_the_next_one_goes_on(new_topic: NewTo
 
     killer = threading.Thread(target=kill)
     killer.start()
-    with pytest.raises(HostError, match="-9"):
+    with pytest.raises(HostError):
         export(topic, tmp_path)
     seen.set()
     killer.join()

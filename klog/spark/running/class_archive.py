@@ -81,7 +81,7 @@ def _key(jars: Path, also: str) -> str:
 
 
 def _locked(whole: Path) -> ClassArchive | None:
-    """To write the archive; NONE while another one writes; None where what the last one has written has its name now."""
+    """To write the archive; NONE while another one writes. None where the last one has: its file has its name now."""
     part = whole.with_suffix(".part")
     lock = os.open(whole.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
