@@ -354,7 +354,6 @@ def _discard(place: ExportRoot, groups: Sequence[_Group], run: str) -> None:
         elif (group.last, run) not in merged:
             place.store.remove(place.written_folder(group.last, run))
     place.store.remove(f"_staging/{run}")
-    place.store.remove(f"_staging/{run}-aside")
 
 
 def _row(group: _Group, manifest: Manifest | None) -> CompactedBatches:

@@ -372,6 +372,37 @@ class ExportRoot:
 
     # --- A run's own folder, and the commit ---
 
+    def commit_batch(
+        self,
+        number: int,
+        fill: Callable[[Staged], Manifest | None],
+        on_step: Callable[[str], None] = lambda step: None,
+    ) -> bool | None:
+        """Commit what ``fill`` writes into the batch's folder. Until then a failure leaves nothing of it.
+
+        ``fill`` returns the manifest, or None where there is nothing to commit. The result is None then, and False
+        where another run has committed a batch of this number first.
+        """
+        staged = self.stage(number)
+        committed = None
+        try:
+            on_step("staged")
+            manifest = fill(staged)
+            if manifest is not None:
+                digest = self.flush(staged, manifest)
+                on_step("flushed")
+                committed = self.commit(staged)
+        except BaseException:
+            self.discard(staged)
+            raise
+        if not committed:
+            self.discard(staged)
+            return committed
+        on_step("committed")
+        self.checkpoint(number, digest)
+        on_step("checkpointed")
+        return True
+
     def stage(self, batch: int) -> Staged:
         """Create an empty folder for a run that will write this batch. Refused where this store cannot commit it."""
         if self.by_rename and not self.store.commits_by_rename:
@@ -395,7 +426,6 @@ class ExportRoot:
         self.store.remove(staged.folder)
         self.store.remove(manifest_path(staged.run))
         if self.by_rename:
-            self.store.remove(_beside(staged.run))
             self.remove_aside(staged.batch, staged.run)
 
     def remove_aside(self, batch: int, run: str) -> None:
@@ -473,7 +503,7 @@ class ExportRoot:
 
         ``folder``, which becomes the data, gets the empty file that names the run.
         """
-        beside = _beside(run)
+        beside = aside(batch, run)
         self.store.make_folder(beside)
         if UNDECODABLE in self.store.names(folder):
             self.store.rename(f"{folder}/{UNDECODABLE}", f"{beside}/{UNDECODABLE}")
@@ -482,8 +512,6 @@ class ExportRoot:
                 file.write(data)
         self.store.open_output(f"{folder}/{MARK}{run}").close()
         self.store.sync(beside)
-        self.store.make_folder(BATCHES)
-        self.store.rename(beside, aside(batch, run))
 
     def commit(self, staged: Staged) -> bool:
         """Commit the flushed batch. False if another run committed this batch first; the staged files then stay."""
@@ -506,10 +534,6 @@ class ExportRoot:
 def aside(batch: int, run: str) -> str:
     """The folder, in a plain root, of a batch's manifest and of everything else that is not data."""
     return f"{BATCHES}/{batch:010d}-{run}"
-
-
-def _beside(run: str) -> str:
-    return f"_staging/{run}-aside"
 
 
 def merge_path(number: int) -> str:

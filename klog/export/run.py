@@ -16,7 +16,6 @@ from klog.client.metadata import TopicNode
 from klog.client.raw_fetch import Range, RawCluster
 from klog.errors import CorruptLog, OffsetOutOfRange, Refused, UsageError
 from klog.export.batch_writer import BatchWriter, FileLayout, WriteJob, WriteResult, checksum_text
-from klog.export.commit import commit_batch
 from klog.export.file_statistics import FileStatistics, PartitionStatistics, collect_statistics
 from klog.export.files import check_format, check_known
 from klog.export.manifest import FIRST_FORMAT, ExportedPartition, ExportIdentity, Gap, Manifest, now
@@ -369,7 +368,7 @@ def _export(
         checksums = {one: part.checksum for one, part in found.partitions.items()} if summed else written.checksums
         return _manifest(plan, found, written, checksums or {}, staged.run, writer.engine, started_at)
 
-    if not commit_batch(place, plan.batch, fill, on_step):
+    if not place.commit_batch(plan.batch, fill, on_step):
         return None
     undecodable = sum(part.undecodable for part in found.partitions.values())
     if undecodable:

@@ -15,7 +15,6 @@ from typing import Any
 
 from klog import __version__
 from klog.errors import Refused, UsageError
-from klog.export.commit import commit_batch
 from klog.export.file_statistics import count_files
 from klog.export.manifest import ExportIdentity, Manifest, now
 from klog.export.root import ExportRoot, Staged
@@ -108,7 +107,7 @@ class ExportSink:
                 stream_batch=batch.number,
             )
 
-        if commit_batch(place, 0 if last is None else last[0].batch + 1, fill) is False:
+        if place.commit_batch(0 if last is None else last[0].batch + 1, fill) is False:
             raise Refused(f"another process writes batches of this query to {place}", hint="stop one of them")
 
     def _identity(self, query: str) -> ExportIdentity:
