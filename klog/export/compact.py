@@ -24,7 +24,7 @@ from klog import __version__
 from klog.errors import CorruptLog, NoSuchThing, Refused, UsageError
 from klog.export.data_replacement import replace_data
 from klog.export.file_statistics import FileStatistics, collect_statistics
-from klog.export.files import format_named, read_stored
+from klog.export.files import FileFormat, format_named, read_stored
 from klog.export.history import HISTORY, combine, pack, texts_of
 from klog.export.manifest import ExportedFile, Manifest, Merged
 from klog.export.root import MARK, MERGES, ExportRoot, merge_path
@@ -35,7 +35,6 @@ from klog.metrics import Count
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from klog.export.files.format import FileFormat
 
 STEPS = ("planned", "merged", "counted", "flushed", "linked", "replaced", "done")
 """The steps of `compact`, in order. A process killed at any of them leaves the export as it was, or compacted."""
@@ -248,9 +247,9 @@ def _write_files(store: Store, kind: FileFormat, batches: Iterator[pa.RecordBatc
     number = 0
     batch = next(batches, None)
     while batch is not None:
-        name = f"part-{number:05d}-{run}{kind.suffix}"
+        name = f"part-{number:05d}-{run}{kind.SUFFIX}"
         with store.open_output(f"{folder}/{name}") as sink:
-            writer = kind.writer(sink, batch.schema)
+            writer = kind.Writer(sink, batch.schema)
             schema = batch.schema
             try:
                 while batch is not None and batch.schema.equals(schema):

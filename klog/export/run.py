@@ -17,7 +17,6 @@ from klog.client.raw_fetch import Range, RawCluster
 from klog.errors import CorruptLog, OffsetOutOfRange, Refused, UsageError
 from klog.export.batch_writer import BatchWriter, FileLayout, WriteJob, WriteResult, checksum_text
 from klog.export.file_statistics import FileStatistics, PartitionStatistics, collect_statistics
-from klog.export.files import check_format, check_known
 from klog.export.manifest import FIRST_FORMAT, ExportedPartition, ExportIdentity, Gap, Manifest, now
 from klog.export.partitioning import Partitioning
 from klog.export.positions import NAMED_MAX, Limits, resolve
@@ -95,7 +94,7 @@ def run(
     CorruptLog if the written files differ from what the brokers have (then nothing is committed).
     """
     by = None if partition_by is None else Partitioning.parse(partition_by)
-    wanted = FileLayout(check_format(format or FIRST_FORMAT), None if by is None else str(by), max_file_bytes)
+    wanted = FileLayout(format or FIRST_FORMAT, None if by is None else str(by), max_file_bytes)
     place = ExportRoot(root, among_others=table is not None and table.append)
     known = place.identity()
     is_new, is_planned, is_ready = known is None, False, False
@@ -158,7 +157,6 @@ def _check_known(place: ExportRoot, known: ExportIdentity) -> None:
     """Refused if this klog cannot continue the export."""
     if known.stream is not None:
         raise Refused(f"{place} has the results of a stream, not messages", hint="export to another folder")
-    check_known(known.format)
     FileLayout(known.format, known.partition_by)
 
 

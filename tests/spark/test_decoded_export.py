@@ -94,7 +94,7 @@ def files_of(root: Path, format_: str, *, undecodable: bool) -> list[dict[str, A
     """The rows of the export's files of one kind, by offset."""
     kind = format_named(format_)
     rows: list[dict[str, Any]] = []
-    for path in [*root.glob(f"data/batch=*/**/*{kind.suffix}"), *current_undecodable(root, kind.suffix)]:
+    for path in [*root.glob(f"data/batch=*/**/*{kind.SUFFIX}"), *current_undecodable(root, kind.SUFFIX)]:
         if path.is_file() and ("_undecodable" in path.parts) is undecodable:
             with path.open("rb") as source:
                 rows += [row for batch in kind.read(source, None) for row in batch.to_pylist()]
@@ -103,7 +103,7 @@ def files_of(root: Path, format_: str, *, undecodable: bool) -> list[dict[str, A
 
 
 def read_whole(path: Path, format_: str) -> list[pa.RecordBatch]:
-    if not path.name.endswith(format_named(format_).suffix):
+    if not path.name.endswith(format_named(format_).SUFFIX):
         return []
     with path.open("rb") as source:
         return list(format_named(format_).read(source, None, thorough=True))
