@@ -117,7 +117,7 @@ class DirectWriter(_OnSpark):
         target = replace(job, folder=job.attempts) if job.attempts else job
         try:
             self.ready(job.decode)
-            done = self._by_tasks(target) if self._where.has_context else self._by_query(target)
+            done = self._done(target)
             if job.attempts:
                 # From here on an attempt that another was quicker than writes to a folder that has another name.
                 job.store.remove(job.folder)
@@ -132,23 +132,20 @@ class DirectWriter(_OnSpark):
                 job.store.remove(stored.path)
         return written
 
-    def _by_tasks(self, job: WriteJob) -> list[str]:
+    def _done(self, job: WriteJob) -> list[str]:
+        """What each task says that it has done."""
         from klog.spark.files import FileTasks
 
         tasks = FileTasks(job)
         partitions = tasks.partitions()
         if not partitions:
             return []
+        count = len(partitions)
         with translating():
-            return list(self.spark.parallelize(partitions, len(partitions)).map(tasks.write).collect())
-
-    def _by_query(self, job: WriteJob) -> list[str]:
-        from klog.spark.files import KlogFiles, packed
-
-        with translating():
-            self.spark.dataSource.register(KlogFiles)
-            rows = self.spark.read.format(KlogFiles.name()).option("job", packed(job)).load().collect()
-            return [row.done for row in rows]
+            if self._where.has_context:
+                return list(self.spark.parallelize(partitions, count).map(tasks.write).collect())
+            numbers = self.spark.range(0, count, 1, count)
+            return [row.done for row in numbers.mapInArrow(tasks.by_number(partitions), "done string").collect()]
 
 
 class SparkWriter(_OnSpark):

@@ -118,8 +118,8 @@ def test_what_is_gone_is_an_error_unless_that_is_wanted(spark: Any, new_topic: N
 def plain(spark: Any) -> Any:
     """Another session of the same JVM. What `start_session` has registered is known in its own session alone."""
     session = spark.newSession()
-    with pytest.raises(Py4JJavaError, match="klog-files"):
-        session.read.format("klog-files").load()
+    with pytest.raises(Py4JJavaError, match="not-registered"):
+        session.read.format("not-registered").load()
     return session
 
 
