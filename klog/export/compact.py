@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from klog import __version__
 from klog.errors import CorruptLog, NoSuchThing, Refused, UsageError
 from klog.export.data_replacement import replace_data
-from klog.export.file_statistics import FileStatistics, collect_statistics
+from klog.export.file_statistics import FileStatistics, collect_statistics, difference
 from klog.export.files import FileFormat, format_named, read_stored
 from klog.export.history import HISTORY, combine, pack, texts_of
 from klog.export.manifest import ExportedFile, Manifest, Merged
@@ -275,13 +275,8 @@ def _check(place: ExportRoot, manifest: Manifest, found: FileStatistics) -> None
     for one in found.partitions.keys() - manifest.partitions.keys():
         raise CorruptLog(f"{where}: messages of {one} were written, which is not exported")
     for one, part in manifest.partitions.items():
-        there = found.partitions.get(one)
-        held = (part.messages, part.first_offset, part.last_offset)
-        written = (there.messages, there.first_offset, there.last_offset) if there else (0, None, None)
-        if held != written:
-            raise CorruptLog(f"{where}: {one} has {held} (messages, first, last offset), {written} were written")
-        if there is not None and not there.distinct:
-            raise CorruptLog(f"{where}: an offset of {one} was written twice")
+        if (problem := difference(part, found.partitions.get(one), summed=False)) is not None:
+            raise CorruptLog(f"{where}: {one} {problem[1]}")
     if found.windows != manifest.windows:
         raise CorruptLog(f"{where}: the written messages have other timestamps than the committed ones")
 

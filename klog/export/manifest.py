@@ -78,20 +78,12 @@ class ExportIdentity:
     """How many messages of a run may be undecodable: `undecodable.UndecodableLimit`. None: any number."""
 
     def to_json(self) -> bytes:
+        known = {name: getattr(self, name) for name in (*_OF_IDENTITY, *_OPTIONAL)}
         return _dump(
             {
                 "layout": LAYOUT,
                 **({"plain": True} if self.commit == COMMIT_BY_RENAME else {}),  # klog 0.2 looks at it
-                "format": self.format,
-                "partition_by": self.partition_by,
-                "decode": self.decode,
-                "commit": self.commit,
-                **({} if self.table is None else {"table": self.table}),
-                "cluster_id": self.cluster_id,
-                "created_at": self.created_at,
-                "klog": self.klog,
-                **({} if self.stream is None else {"stream": self.stream}),
-                **({} if self.max_undecodable is None else {"max_undecodable": self.max_undecodable}),
+                **{name: value for name, value in known.items() if value is not None or name in _OF_IDENTITY},
                 "topics": _nest(self.topic_ids, {one: {"from": at} for one, at in self.initial.items()}),
             }
         )
@@ -104,18 +96,10 @@ class ExportIdentity:
             if value["layout"] < LAYOUT and value["commit"] == COMMIT_BY_RENAME:
                 raise ValueError(f"{_layout(value)} reads those of 0.2 and later: export to another folder")
             return cls(
-                value["cluster_id"],
-                value["format"],
-                {topic: about["id"] for topic, about in value["topics"].items()},
-                {one: int(about["from"]) for one, about in _flat(value["topics"])},
-                value["created_at"],
-                value["klog"],
-                value["partition_by"],
-                value["decode"],
-                value["commit"],
-                value.get("table"),
-                value.get("stream"),
-                value.get("max_undecodable"),
+                topic_ids={topic: about["id"] for topic, about in value["topics"].items()},
+                initial={one: int(about["from"]) for one, about in _flat(value["topics"])},
+                **{name: value[name] for name in _OF_IDENTITY},
+                **{name: value.get(name) for name in _OPTIONAL},
             )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise Refused(f"{path} does not describe an export: {_reason(error)}") from None
@@ -266,6 +250,8 @@ class Manifest:
             raise Refused(f"{path} is not a manifest of an export: {_reason(error)}") from None
 
 
+_OF_IDENTITY = ("format", "partition_by", "decode", "commit", "cluster_id", "created_at", "klog")
+_OPTIONAL = ("table", "stream", "max_undecodable")
 _AS_THEY_ARE = (
     *("batch", "run", "format", "partition_by", "decode", "commit", "cluster_id"),
     *("klog", "engine", "started_at", "committed_at"),

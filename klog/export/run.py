@@ -16,7 +16,7 @@ from klog.client.metadata import TopicNode
 from klog.client.raw_fetch import Range, RawCluster
 from klog.errors import CorruptLog, OffsetOutOfRange, Refused, UsageError
 from klog.export.batch_writer import BatchWriter, FileLayout, WriteJob, WriteResult, checksum_text
-from klog.export.file_statistics import FileStatistics, PartitionStatistics, collect_statistics
+from klog.export.file_statistics import COUNTED, FileStatistics, PartitionStatistics, collect_statistics
 from klog.export.manifest import FIRST_FORMAT, ExportedPartition, ExportIdentity, Gap, Manifest, now
 from klog.export.partitioning import Partitioning
 from klog.export.positions import NAMED_MAX, Limits, resolve
@@ -409,15 +409,10 @@ def _manifest(
         partitions[one] = ExportedPartition(
             wanted.from_offset,
             wanted.to_offset,
-            part.messages if part else 0,
-            plan.counts.get(wanted, 0),
-            part.first_offset if part else None,
-            part.last_offset if part else None,
-            part.timestamp_ms_min if part else None,
-            part.timestamp_ms_max if part else None,
-            plan.leader_epochs[one],
-            part.undecodable if part else 0,
-            checksum_text(checksums[one]) if one in checksums else None,
+            broker_messages=plan.counts.get(wanted, 0),
+            leader_epoch=plan.leader_epochs[one],
+            checksum=checksum_text(checksums[one]) if one in checksums else None,
+            **({} if part is None else {name: getattr(part, name) for name in COUNTED}),
         )
     return Manifest(
         batch=plan.batch,
