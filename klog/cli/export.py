@@ -136,7 +136,7 @@ async def run(
     """
     from klog.export.progress import timed
     from klog.export.status import waiting_bytes
-    from klog.export.stores.opening import open_store
+    from klog.export.stores import open_store
     from klog.export.undecodable import UndecodableLimit
     from klog.spark import export as exporting
     from klog.spark.decoding import Decode

@@ -47,7 +47,7 @@ from klog.export.manifest import (
     Manifest,
     sha256,
 )
-from klog.export.stores.opening import open_store
+from klog.export.stores import open_store
 from klog.export.stores.store import Store, scheme_of
 from klog.export.tables.commits import TableCommits, commit_path, manifest_path
 

@@ -24,8 +24,7 @@ from klog.export.progress import watching
 from klog.export.root import ExportRoot, Staged
 from klog.export.rows import ExportedRange
 from klog.export.stores.store import Store
-from klog.export.tables.commits import TableCommits, schema_of
-from klog.export.tables.growth import added_columns, grown
+from klog.export.tables.commits import TableCommits, added_columns, grown, schema_of
 from klog.export.topics import check_same, describe, exported_to, partitions_of
 from klog.export.undecodable import UndecodableLimit, first_reason, told
 from klog.names import TopicPartition, counted, first_few

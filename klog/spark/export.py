@@ -18,7 +18,7 @@ from klog.errors import HostError, StorageError, UsageError
 from klog.export import run as export_run
 from klog.export.batch_writer import BatchWriter, WriteJob, WriteResult
 from klog.export.rows import ExportedRange
-from klog.export.stores.opening import open_store
+from klog.export.stores import open_store
 from klog.export.stores.store import Store
 from klog.spark.decoding import Decode
 from klog.spark.running import hadoop, jvm

@@ -9,7 +9,7 @@ import pytest
 
 from klog.errors import NoSuchThing, StorageError
 from klog.export.root import ExportRoot
-from klog.export.stores.opening import open_store
+from klog.export.stores import open_store
 from klog.export.verify import verify
 from klog.spark import read_export
 from klog.spark.export import run_export

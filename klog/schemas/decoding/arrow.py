@@ -24,6 +24,7 @@ to it: a time, nanoseconds, 39 digits.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Final
 
 import pyarrow as pa
@@ -104,6 +105,35 @@ def arrow_type(node: Node) -> pa.DataType:
 def members_of(union: Union) -> list[Node]:
     """The branches that have columns: all except null."""
     return [branch for branch in union.branches if type_name(branch) != "null"]
+
+
+# --- Fields of a record as columns of their own, beside those of the message ---
+
+TAKEN: Final = frozenset(
+    ("topic", "partition", "offset", "timestamp", "timestamptype", "key", "value", "headers", "schema_id", "dt", "hour")
+)
+"""In any case, the names of a message's columns, and of partitions by time. A field of such a name has the name of the
+decoded column in front: ``timestamp`` is ``value_timestamp``."""
+
+
+def parse_record(text: str) -> Record | None:
+    """The record with fields that a schema describes, null or not; None for another type."""
+    node = parse_columns(text)
+    members = members_of(node) if isinstance(node, Union) else [node]
+    only = members[0] if len(members) == 1 else None
+    return only if isinstance(only, Record) and only.fields else None
+
+
+def flat_fields(record: pa.DataType, column: str) -> list[pa.Field]:
+    """InvalidSchema where two columns would have one name; their case makes no difference to many readers."""
+    found = []
+    for field in record:
+        taken = field.name.lower() in TAKEN
+        found.append(field.with_name(f"{column}_{field.name}") if taken else field)
+    names, times = Counter(field.name.lower() for field in found).most_common(1)[0]
+    if times > 1:
+        raise InvalidSchema(f"the table would have two columns {names}", hint="give the schema's field another name")
+    return found
 
 
 _ARROW: Final[dict[str, pa.DataType]] = {
