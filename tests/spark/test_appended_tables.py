@@ -22,7 +22,6 @@ from klog.export.verify import verify
 from klog.spark.decoding import Decode
 from klog.spark.export import LocalWriter
 from tests.spark.conftest import Message, NewTopic, TopicOnBroker, make_messages
-from tests.spark.killed_export import Kill, kill_each
 
 pytestmark = pytest.mark.xdist_group("tables")  # whose libraries take seconds to load
 
@@ -133,19 +132,6 @@ def test_rows_of_others_and_their_files_stay(new_topic: NewTopic, table: OthersT
         compact(str(table.root))
     table.append(table.read().filter(pc.field("offset") == sent[0]))
     assert states(topic, table) == ["wrong-count"]
-
-
-@pytest.mark.long("test_tables.py kills the same commit, in a table of klog's")
-def test_what_a_killed_run_has_committed_is_not_there_twice(new_topic: NewTopic, table: OthersTable) -> None:
-    topic = new_topic()
-    table.create(theirs())
-    sent = topic.produce(make_messages(10))
-    kill = Kill(topic.name, str(table.root), "committed", table.choice)
-    assert kill_each(topic.bootstrap, {kill: kill}) == {kill: True}
-    assert (table.theirs(), table.ours()) == (["a", "b"], sent)
-    sent += topic.produce(make_messages(10))
-    assert [row.messages for row in export(topic, table)] == [10]
-    assert (table.theirs(), table.ours(), states(topic, table)) == (["a", "b"], sent, ["ok"])
 
 
 def test_fields_of_messages_go_into_columns_of_others(new_topic: NewTopic, table: OthersTable) -> None:

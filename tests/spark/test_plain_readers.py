@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import duckdb
 import polars as pl
@@ -75,12 +74,3 @@ def test_they_read_the_plain_folder(data: tuple[Path, list[int]]) -> None:
     assert {path.name.partition("-")[0] for path in folder.rglob("*") if path.is_file()} == {"part", "_klog"}
     undecodable = duckdb.sql(f"SELECT count(*) FROM '{folder.parent}/batches/*/_undecodable/**/*.parquet'").fetchall()
     assert undecodable == [(2 + 2 + 1 + 1,)]  # those of the merged batches are there twice, until gc
-
-
-@pytest.mark.long("other readers of it are above; Spark reads in test_decoded_export.py")
-@pytest.mark.spark
-def test_spark_reads_the_plain_folder(spark: Any, data: tuple[Path, list[int]]) -> None:
-    folder, offsets = data
-    frame = spark.read.parquet(str(folder))
-    assert sorted(row.offset for row in frame.collect()) == offsets
-    assert {"batch", "dt", "hour", "record"} <= set(frame.columns)
