@@ -19,7 +19,7 @@ from klog.schemas.decoding.plan import plan
 from klog.schemas.decoding.steps import Enum, Member, Record, Refuse, Step, Union
 from klog.schemas.widening import widened
 from tests.rows import each
-from tests.schemas.avro_schemas import logical
+from tests.schemas.avro_reference import logical
 
 
 def visit(**types: Any) -> str:
