@@ -33,9 +33,8 @@ async def sql(
     """
     from klog.spark.running.session import SparkTarget
     from klog.streams import question
-    from klog.streams.job import with_few_partitions
     from klog.streams.program import Input
-    from klog.streams.streams import Streams
+    from klog.streams.streams import Streams, with_few_partitions
 
     inputs = [Input.parse(one) for one in forms or ()]
     await invocation.cluster()
