@@ -102,10 +102,7 @@ def start_session(master: str | None = None, settings: dict[str, str] | None = N
     session = SparkSession.getActiveSession()
     if session is None:
         start_context(master, settings or {})
-        builder = SparkSession.builder
-        for name, value in (settings or {}).items():
-            builder = builder.config(name, value)
-        session = builder.getOrCreate()
+        session = SparkSession.builder.config(map=dict(settings or {})).getOrCreate()
     session.dataSource.register(KlogDataSource)
     return session
 
@@ -140,9 +137,7 @@ def start_context(
         if not is_tuned_by_user():
             wanted[_JAVA_OPTIONS] += f" {QUICK_START} {archive.flags}".rstrip()
         meanwhile.start()
-    conf = SparkConf().setAppName("klog")
-    for name, value in {**wanted, **settings}.items():
-        conf.set(name, value)
+    conf = SparkConf().setAppName("klog").setAll([*{**wanted, **settings}.items()])
     if not submitted:
         conf.setMaster(master or MASTER)
     log = scratch / "spark.log"
