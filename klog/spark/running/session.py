@@ -26,6 +26,7 @@ from klog.errors import CannotConnect, JavaMissing, KlogError, UsageError
 from klog.spark.running import jvm
 from klog.spark.running.class_archive import NONE, is_tuned_by_user, open_archive
 from klog.spark.running.package import HOME
+from klog.spark.short_errors import first_line
 
 MASTER = "local[*,4]"
 """All cores of this machine; a task may fail three times (Spark's own default for local masters is never)."""
@@ -214,8 +215,7 @@ def check_master(master: str) -> None:
 def not_started(master: str | None, said: str, log: Path) -> KlogError:
     """Why there is no session: of Java, or of a cluster that is not there."""
     lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
-    words = [line.lstrip(": ") for line in said.strip().splitlines() if not line.startswith("An error occurred while")]
-    first = words[0] if words else said
+    first = first_line(said)
     if any("JAVA_HOME is not set" in line or "java: " in line for line in lines) or not lines or master is None:
         return JavaMissing(
             "Spark does not start: " + " / ".join([first, *lines[-5:]]),

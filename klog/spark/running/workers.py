@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from klog.errors import CannotConnect, HostError, KlogError
+from klog.spark.short_errors import first_line
 from klog.spark.tasks import Versions, check_worker
 
 EXECUTORS_WAIT_S = 120
@@ -61,7 +62,7 @@ def explained(text: str) -> KlogError:
         match = pattern.search(text)
         if match:
             return HostError(f"Spark's workers cannot run klog: {match[0]}", hint=hint)
-    return HostError(f"Spark's workers cannot run klog: {text.strip().splitlines()[0]}")
+    return HostError(f"Spark's workers cannot run klog: {first_line(text)}")
 
 
 def wait_for_executors(context: Any, timeout_s: float = EXECUTORS_WAIT_S) -> None:
