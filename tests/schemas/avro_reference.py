@@ -23,6 +23,7 @@ from fastavro import _read_py as _fastavro
 from fastavro import parse_schema
 from fastavro.io.binary_decoder import BinaryDecoder
 
+from klog.record.records import varint
 from klog.schemas.avro import Array, Fixed, Map, Node, Primitive, Record, Union
 from klog.schemas.decoding.arrow import logical_of, members_of
 
@@ -525,16 +526,8 @@ DEFAULTS: list[tuple[Any, Any]] = [
 ]
 
 
-def number(value: int) -> bytes:
-    """As Avro writes it."""
-    left = (value << 1) ^ (value >> 63)
-    left &= 2**64 - 1
-    found = bytearray()
-    while left > 0x7F:
-        found.append(left & 0x7F | 0x80)
-        left >>= 7
-    found.append(left)
-    return bytes(found)
+number = varint
+"""As Avro writes it."""
 
 
 def text(schema: Any) -> str:
