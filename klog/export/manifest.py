@@ -1,34 +1,11 @@
 """The JSON files of an export: its identity (`ExportIdentity`), and one manifest per batch (`Manifest`).
 
-`ROOT/_klog/export.json`, written once:
+docs/export-format.md says what their keys mean, `klog.export.root` where they lie. A manifest names every partition of
+its topics, also those without new messages, so the last manifest alone says where the next batch begins. The results of
+a stream (`klog.streams.export_sink`) have no topics.
 
-    {"layout": 3, "format": "parquet", "partition_by": null, "decode": null, "commit": "rename",
-     "cluster_id": "...", "created_at": "...", "klog": "0.1.0",
-     "topics": {"orders": {"id": "<uuid or null>", "partitions": {"0": {"from": 0}}}}}
-
-The manifest of a batch; `klog.export.root` says where it lies:
-
-    {"layout": 3, "batch": 42, "run": "<uuid>", "previous": {"batch": 41, "sha256": "<of the bytes of that manifest>"},
-     "format": "parquet", "partition_by": null, "decode": null, "cluster_id": "...",
-     "topics": {"orders": {"id": "...", "partitions": {"0": {
-         "from": 100, "to": 900, "messages": 7, "broker_messages": 7, "first_offset": 100, "last_offset": 871,
-         "timestamp_ms_min": ..., "timestamp_ms_max": ..., "leader_epoch": 3,
-         "undecodable": 0, "checksum": "<16 hexadecimal digits or null>"}}}},
-     "gaps": [{"topic": "orders", "partition": 0, "from": 50, "to": 100, "reason": "..."}],
-     "window_ms": 600000, "windows": [{"topic": "orders", "start_ms": ..., "messages": 7}],
-     "schema_ids": [], "files": [{"path": "part-....parquet", "bytes": 5120, "messages": 7}],
-     "klog": "0.1.0", "engine": "spark 4.3.0", "started_at": "...", "committed_at": "..."}
-
-The results of a stream (`klog.streams.export_sink`) have no topics: ``"topics": {}``. Their ``export.json`` has
-``"stream": "<id of the query>"``, and each manifest ``"stream_batch": 17``, the query's own number of the batch.
-
-When several batches are merged into fewer files, one manifest replaces theirs. It also has ``"merged": {"first_batch":
-30, "last_sha256": "<of the manifest with which batch 42 was committed>", "at": "..."}``, and its ``previous`` refers to
-the batch before the first of them.
-
-A manifest names every partition of its topics, also those without new messages, so the last manifest alone says where
-the next batch begins. A reader ignores keys that it does not know, and refuses a later `layout` than its own. In an
-earlier one, roots that commit by renaming have manifests beside the data: they are refused.
+A reader ignores keys that it does not know, and refuses a later `layout` than its own. In an earlier one, roots that
+commit by renaming have manifests beside the data: they are refused.
 """
 
 from __future__ import annotations

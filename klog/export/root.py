@@ -1,22 +1,12 @@
-"""The root folder of an export: its layout, and the single step that commits a batch.
+"""The root folder of an export: its layout, and the single step that commits a batch. docs/export-format.md shows it.
 
-    ROOT/data/batch=0000000042/part-*.parquet          committed data, and nothing else
-    ROOT/data/batch=0000000042/_klog-<run>             an empty file; its name tells which run committed the batch
-    ROOT/batches/0000000042-<run>/_manifest.json        the files and their offsets; names the previous manifest by hash
-    ROOT/batches/0000000042-<run>/_undecodable/        messages that could not be decoded
-    ROOT/_staging/<run>/                               what a run is writing; no other run uses it
-    ROOT/_klog/export.json                             the identity of the export; created once, never changed
-    ROOT/_klog/checkpoint.json                         the batch up to which a run has checked the chain; a hint
-
-Strategy: a run writes into its own staging folder and flushes every file and folder in it. It puts its manifest into
-``batches``, where readers ignore it until the data names the run. Then it renames the staging folder to
+Strategy: a run writes into its own folder in ``_staging`` and flushes every file and folder in it. It puts its manifest
+into ``batches``, where readers ignore it until the data names the run. Then it renames the staging folder to
 ``data/batch=N``: that is the commit. A rename onto an existing folder fails. So when two runs make batch N, one commits
 and the other gets an error. A crash at any point leaves either the whole batch or nothing of it.
 
-A store without such a rename (an object store) commits by creating a file that does not exist yet:
-
-    ROOT/data/batch=0000000042-<run>/part-*.parquet    written to its final place; committed if, and only if,
-    ROOT/_klog/commits/0000000042.json                 the manifest of the batch, names this run
+A store without such a rename (an object store) commits by creating a file that does not exist yet: the batch is written
+to its final place, ``data/batch=N-<run>``, and counts if, and only if, its manifest in ``_klog/commits`` names the run.
 
 The first run of a root chooses between the two, and ``export.json`` records the choice for readers. Where batches are
 renamed ``data`` has no files but data: some readers (Polars) read every file below a folder that is not empty.

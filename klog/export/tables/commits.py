@@ -1,14 +1,9 @@
 """How an export that is a table commits its batches: in the table, and then in the root.
 
-    ROOT/data/0000000042-<run>/part-*.parquet   files of the table
-    ROOT/data/0000000042-<run>/_undecodable/    messages that could not be decoded: no files of the table
-    ROOT/_klog/manifests/<run>.json                    the manifest of a batch that may be committed
-    ROOT/_klog/commits/0000000042.json                 the same, once the table has the batch
-    ROOT/_klog/catalog.db                              the catalogue of an Iceberg table that has no other
-
-The table's own commit counts, since that is what readers see; it names the batch, the run, and the manifest by its
-hash. The commit in the root follows it. A process killed between the two leaves a table that is one batch ahead; the
-next one that looks at the root finds the manifest of that run and writes the commit.
+The manifest of a batch that may be committed lies in ``_klog/manifests``, and in ``_klog/commits`` once the table has
+the batch. The table's own commit counts, since that is what readers see; it names the batch, the run, and the manifest
+by its hash. A process killed between the two leaves a table that is one batch ahead; the next one that looks at the
+root finds the manifest of that run and writes the commit.
 
 The table's own tools may merge its files, sort them, and let its old snapshots expire: what the root's manifests say of
 offsets and counts still holds for the rows, and `klog export verify` compares those.
