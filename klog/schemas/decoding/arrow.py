@@ -1,25 +1,7 @@
-"""The Arrow types of Avro values.
+"""The Arrow types of Avro values; docs/pipeline.md, "Schemas in exports", lists them.
 
-    null                    bool, always null: ORC has no null type
-    boolean, int, long      bool, int32, int64
-    float, double           float32, float64
-    bytes, fixed            binary
-    string, enum            string
-    uuid                    string; of fixed(16) in its text form
-    date                    date32
-    time-millis, -micros    int32, int64: the milliseconds or microseconds since midnight
-    timestamp-millis,       timestamp[us], in UTC; the local ones without a zone
-      -micros
-    timestamp-nanos         int64: the nanoseconds
-    decimal                 decimal128; binary beyond 38 digits
-    duration                struct of months, days, milliseconds (int64)
-    record                  struct; one without fields is a bool, true where the record is
-    array, map              list; map with string keys
-    union with null         the other branch's type: each column can hold nulls
-    union of several        struct of member0, member1 ... without null, of which one is set (as Spark's Avro source)
-
-Spark reads these types in every format of an export. It cannot read a file at all that has a column of a type unknown
-to it: a time, nanoseconds, 39 digits.
+Spark reads them in every format of an export. It cannot read a file at all that has a column of a type unknown to it: a
+time, nanoseconds, 39 digits. ORC has no null type, so null is a bool that is always null.
 """
 
 from __future__ import annotations

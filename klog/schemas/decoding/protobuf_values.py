@@ -1,15 +1,7 @@
 """Messages of Protocol Buffers as values of an Avro schema's types, by a descriptor.
 
 A descriptor is what ``protoc --include_imports --descriptor_set_out=FILE`` writes, with the name of one message type.
-
-    bool, string, bytes                boolean, string, bytes
-    int32, sint32, sfixed32            int
-    int64, sint64, sfixed64, uint32, fixed32   long
-    uint64, fixed64                    decimal of 20 digits
-    float, double                      the same
-    enum                               string: the value's name; of a number without a name its digits
-    message, group                     record under its full name; a type that contains itself has no columns
-    repeated, map                      array; map, whose keys are texts
+docs/pipeline.md, "Protocol Buffers", lists the types; one that contains itself has no columns.
 
 A field that knows whether it is set (proto2, ``optional``, a oneof's, a message) is null where it is not. Others are
 what they are where nothing is sent: 0, "", false, the first value. Timestamps, durations and wrappers are records as
