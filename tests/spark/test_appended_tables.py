@@ -17,10 +17,10 @@ from klog.errors import Refused, UsageError
 from klog.export.compact import compact
 from klog.export.gc import find_garbage
 from klog.export.rows import ExportedRange
-from klog.export.run import TableChoice, run
+from klog.export.run import TableChoice
 from klog.export.verify import verify
 from klog.spark.decoding import Decode
-from klog.spark.export import LocalWriter
+from tests.spark import exporting
 from tests.spark.conftest import Message, NewTopic, TopicOnBroker, make_messages
 
 pytestmark = pytest.mark.xdist_group("tables")  # whose libraries take seconds to load
@@ -107,7 +107,7 @@ def table(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
 
 def export(topic: TopicOnBroker, table: OthersTable, **options: Any) -> list[ExportedRange]:
     options.setdefault("choice", table.choice)
-    return run(topic.bootstrap, [topic.name], str(table.root), LocalWriter(), table=options.pop("choice"), **options)
+    return exporting.export(topic, table.root, table=options.pop("choice"), **options)
 
 
 def states(topic: TopicOnBroker, table: OthersTable) -> list[str]:

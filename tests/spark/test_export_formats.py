@@ -28,8 +28,9 @@ from klog.export.verify import verify
 from klog.names import TopicPartition
 from klog.schemas.decoding.decoder import Decoder, Decoding
 from klog.spark import files as spark_files
-from klog.spark.export import DirectWriter, LocalWriter, run_export
+from klog.spark.export import DirectWriter, run_export
 from tests.cli.runner import klog as command_line
+from tests.spark import exporting
 from tests.spark.conftest import NOW_MS, Message, NewTopic, TopicOnBroker, make_messages
 from tests.spark.exporting import states
 from tests.spark.full_store import FailingStore, FullStore
@@ -40,7 +41,7 @@ SPARK_FORMAT = {"avro": "org.apache.spark.sql.avro.AvroFileFormat"}
 
 
 def export(topic: TopicOnBroker, root: Path, **options: Any) -> int:
-    return sum(row.messages or 0 for row in run(topic.bootstrap, [topic.name], str(root), LocalWriter(), **options))
+    return sum(row.messages or 0 for row in exporting.export(topic, root, **options))
 
 
 def data_files(root: Path) -> list[Path]:
@@ -274,7 +275,7 @@ def test_a_full_disk_commits_nothing_and_says_where(new_topic: NewTopic, tmp_pat
     for name in FORMATS:
         root = tmp_path / name
         with pytest.raises(StorageError, match=rf"part-.*{os.strerror(errno.ENOSPC)}"):
-            run(topic.bootstrap, [topic.name], FullStore(root), LocalWriter(), format=name)
+            exporting.export(topic, FullStore(root), format=name)
         assert [*root.glob("data/*"), *root.glob("_staging/*")] == [], name
         assert export(topic, root) == 40
         assert [row["offset"] for row in rows_of(root)] == offsets, name
@@ -375,7 +376,7 @@ def test_ranges_as_sparks_options_read_what_would_be_exported(new_topic: NewTopi
     export(topic, tmp_path)
     topic.produce(make_messages(7), 0)
     topic.produce(make_messages(4), 1)
-    rows = run(topic.bootstrap, [topic.name], str(tmp_path), LocalWriter(), dry_run=True)
+    rows = exporting.export(topic, tmp_path, dry_run=True)
     options = {one.option: one.value for one in spark_options(rows)}
     assert json.loads(options["endingOffsets"]) == {topic.name: {str(row.partition): row.to for row in rows}}
     assert klog.read(bootstrap_servers=topic.bootstrap, **options).read_all().num_rows == 11

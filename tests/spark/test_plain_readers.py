@@ -13,11 +13,10 @@ import pytest
 
 from klog.coordination.schemas import SchemaRegistry
 from klog.export.compact import compact
-from klog.export.run import run
 from klog.record.avro_framing import frame
 from klog.spark.decoding import Decode
-from klog.spark.export import LocalWriter
 from tests.schemas.avro_reference import number
+from tests.spark import exporting
 from tests.spark.conftest import NOW_MS, Message, NewTopic
 from tests.spark.exporting import states
 from tests.spark.test_decoded_export import record, register
@@ -50,7 +49,7 @@ def data(registry: SchemaRegistry, new_topic: NewTopic, tmp_path: Path) -> tuple
 
     def export() -> None:
         plan = Decode("avro").plan
-        run(topic.bootstrap, [topic.name], str(tmp_path), LocalWriter(), decode=plan, partition_by="hour")
+        exporting.export(topic, tmp_path, decode=plan, partition_by="hour")
 
     def typed(count: int) -> list[Message]:
         return [Message(None, frame(schema_id, number(n)), (), NOW_MS - n * HOUR_MS) for n in range(count)]
