@@ -22,6 +22,7 @@ from typing import Any, Final
 from klog.client.raw_fetch import Range, RawCluster
 from klog.errors import UsageError
 from klog.names import TopicPartition
+from klog.spark.option_values import lowered
 from klog.spark.options import SourceOptions
 from klog.spark.planning import resolve
 
@@ -123,7 +124,7 @@ def readings_of(frame: Any) -> dict[str, Reading]:
     """By topic, those of topics that the optimized plan reads once."""
     found: dict[str, list[Reading]] = {}
     for one in _readings(frame):
-        topic = {name.lower(): value for name, value in one.options.items()}.get("subscribe")
+        topic = lowered(one.options).get("subscribe")
         if topic is not None:
             found.setdefault(topic, []).append(one)
     return {topic: all_[0] for topic, all_ in found.items() if len(all_) == 1}
