@@ -76,7 +76,7 @@ class ExportIdentity:
                 topic_ids={topic: about["id"] for topic, about in value["topics"].items()},
                 initial={one: int(about["from"]) for one, about in _flat(value["topics"])},
                 **{name: value[name] for name in _OF_IDENTITY},
-                **{name: value.get(name) for name in _OPTIONAL},
+                **{name: value[name] for name in _OPTIONAL if name in value},
             )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise Refused(f"{path} does not describe an export: {_reason(error)}") from None

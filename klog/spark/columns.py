@@ -310,7 +310,8 @@ def _inside(fields: _Fields, wanted: Range) -> _Fields:
     inside = (offsets >= wanted.from_offset) & (offsets < wanted.to_offset)
     if inside.all():
         return fields
-    return _Fields(*(one.where(inside) if isinstance(one, _Spans) else one[inside] for one in fields))
+    kept: list[Any] = [one.where(inside) if isinstance(one, _Spans) else one[inside] for one in fields]
+    return _Fields(*kept)
 
 
 # --- Arrow arrays ---
