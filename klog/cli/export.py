@@ -130,11 +130,11 @@ async def run(
     """
     from klog.export.progress import timed
     from klog.export.status import waiting_bytes
-    from klog.export.stores.opening import open_store
+    from klog.export.stores import open_store
     from klog.export.undecodable import UndecodableLimit
     from klog.spark import export as exporting
     from klog.spark.decoding import Decode
-    from klog.spark.running.target import SparkTarget
+    from klog.spark.running.session import SparkTarget
 
     if spark_json and not dry_run:
         raise UsageError("--spark-json needs --dry-run")

@@ -31,11 +31,10 @@ async def sql(
     and timestampType; with a form, the fields of the value and key, topic, partition, offset, timestamp. Conditions on
     partition and offset, and lower bounds of timestamp, decide what is read where the query names the topic once.
     """
-    from klog.spark.running.target import SparkTarget
+    from klog.spark.running.session import SparkTarget
     from klog.streams import question
-    from klog.streams.job import with_few_partitions
     from klog.streams.program import Input
-    from klog.streams.streams import Streams
+    from klog.streams.streams import Streams, with_few_partitions
 
     inputs = [Input.parse(one) for one in forms or ()]
     servers = await invocation.answering_servers()

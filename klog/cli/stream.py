@@ -95,11 +95,11 @@ async def run(
     driver and executors reach. The program is sent along.
     """
     from klog.export.follow import may_pass
+    from klog.spark.running.session import SparkTarget
     from klog.spark.running.submit import submission
-    from klog.spark.running.target import SparkTarget
     from klog.streams.folder import Description, StreamFolder
-    from klog.streams.job import Job, Program, sink_of
-    from klog.streams.program import Input, Late, check_names
+    from klog.streams.program import Input, Late, Program, check_names, open_inputs, sink_of
+    from klog.streams.streams import Streams, with_few_partitions
 
     check_watchable(invocation, watch=not submit, flag="a stream")
     for value, word in ((sources, "--from"), (target, "--to")):
@@ -167,25 +167,20 @@ async def run(
     options = {"startingOffsets": "earliest" if begin == "start" else "latest"}
     if max_messages is not None:
         options["maxOffsetsPerTrigger"] = str(max_messages)
-    job = Job(
-        servers,
-        inputs,
-        program,
-        sink_of(servers, target, tuple(one.strip() for one in (key or "").split(",") if one.strip()), chosen),
-        str(folder.checkpoint),
-        SparkTarget(master, None, dict(pairs(conf)), klog_home() / "cache"),
-        folder.name,
-        "update" if update else "append",
-        None if late is None else Late(late, time),
-        options,
-        every,
-        once,
-    )
+    sink = sink_of(servers, target, tuple(one.strip() for one in (key or "").split(",") if one.strip()), chosen)
+    where = with_few_partitions(SparkTarget(master, None, dict(pairs(conf)), klog_home() / "cache"))
+
+    def start() -> Any:
+        streams = Streams(servers, where.session())
+        given = open_inputs(streams, inputs, options, None if late is None else Late(late, time))
+        computed = program.stream(streams, given, "update" if update else "append")
+        return computed.start(sink, str(folder.checkpoint), every=every, available_now=once, name=folder.name)
+
     with folder.running():
         from klog.streams.running import now
 
         folder.describe(Description(folder.name, tuple(sources), target, str(program), str(servers), started_at=now()))
-        await _run(invocation, folder, job.start)
+        await _run(invocation, folder, start)
     return None
 
 

@@ -47,6 +47,13 @@ def parse_duration_ms(text: str) -> int:
     return value
 
 
+def worded_duration_ms(text: str) -> int | None:
+    """Milliseconds, also of units as words (``2 minutes``), as Spark writes them; a number alone is of milliseconds
+    there. None for another text."""
+    words = {word: _DURATION_MS[unit] for unit, others in _OTHER_UNITS.items() for word in others}
+    return _scaled(text, {"": 1, **_DURATION_MS, **words})
+
+
 def parse_size(text: str) -> int:
     """Bytes. Raises UsageError."""
     value = _scaled(text, _SIZE_BYTES)

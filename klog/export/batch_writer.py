@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from klog.client.raw_fetch import Range
 from klog.errors import UsageError
+from klog.export.files import check_known
 from klog.export.partitioning import Partitioning
 from klog.export.stores.store import Store
 from klog.names import TopicPartition
@@ -33,6 +34,8 @@ class FileLayout:
     """Whether the table, and not the name of a folder, says what the rows in it have in common."""
 
     def __post_init__(self) -> None:
+        """Refused for a format that a newer klog may know; UsageError."""
+        check_known(self.format)
         if self.partition_by is not None:
             Partitioning.parse(self.partition_by)
         if self.max_file_bytes is not None and self.max_file_bytes < 1:

@@ -1,13 +1,8 @@
 """A checksum of a partition's messages that does not depend on their order, nor on how they lie in files.
 
-Each message has a 64-bit hash of its offset, key and value; the checksum is the sum of the hashes modulo 2^64, written
-as 16 hexadecimal digits. So parts that were hashed apart are added, and a message that is there twice shows. With
-``mix`` for SplitMix64's finalizer and words of 8 bytes, little-endian, the last one filled up with zeros:
-
-    bytes(b)   = mix(sum of (w[k] ^ w[k] >> 32) * M^(k+1) over b's words w, + length of b * L)      null: mix(-L)
-    message    = mix(offset * O + bytes(key) + 3 * bytes(value))
-
-It finds accidental damage, not deliberate changes.
+Each message has a 64-bit hash of its offset, key and value (docs/export-format.md has the arithmetic); the checksum is
+the sum of the hashes modulo 2^64, written as 16 hexadecimal digits. So parts that were hashed apart are added, and a
+message that is there twice shows. It finds accidental damage, not deliberate changes.
 
 Strategy: values of about as many words are the rows of a matrix, and numpy takes all of them at once; those of many
 words are taken one by one.

@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from klog import __version__
 from klog.errors import CorruptLog, NoSuchThing, Refused, UsageError
 from klog.export.data_replacement import replace_data
-from klog.export.file_statistics import FileStatistics, collect_statistics
-from klog.export.files import format_named, read_stored
+from klog.export.file_statistics import FileStatistics, collect_statistics, difference
+from klog.export.files import FileFormat, format_named, read_stored
 from klog.export.history import HISTORY, combine, pack, texts_of
 from klog.export.manifest import ExportedFile, Manifest, Merged
 from klog.export.root import MARK, MERGES, ExportRoot, merge_path
@@ -35,7 +35,6 @@ from klog.metrics import Count
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from klog.export.files.format import FileFormat
 
 STEPS = ("planned", "merged", "counted", "flushed", "linked", "replaced", "done")
 """The steps of `compact`, in order. A process killed at any of them leaves the export as it was, or compacted."""
@@ -248,9 +247,9 @@ def _write_files(store: Store, kind: FileFormat, batches: Iterator[pa.RecordBatc
     number = 0
     batch = next(batches, None)
     while batch is not None:
-        name = f"part-{number:05d}-{run}{kind.suffix}"
+        name = f"part-{number:05d}-{run}{kind.SUFFIX}"
         with store.open_output(f"{folder}/{name}") as sink:
-            writer = kind.writer(sink, batch.schema)
+            writer = kind.Writer(sink, batch.schema)
             schema = batch.schema
             try:
                 while batch is not None and batch.schema.equals(schema):
@@ -276,13 +275,8 @@ def _check(place: ExportRoot, manifest: Manifest, found: FileStatistics) -> None
     for one in found.partitions.keys() - manifest.partitions.keys():
         raise CorruptLog(f"{where}: messages of {one} were written, which is not exported")
     for one, part in manifest.partitions.items():
-        there = found.partitions.get(one)
-        held = (part.messages, part.first_offset, part.last_offset)
-        written = (there.messages, there.first_offset, there.last_offset) if there else (0, None, None)
-        if held != written:
-            raise CorruptLog(f"{where}: {one} has {held} (messages, first, last offset), {written} were written")
-        if there is not None and not there.distinct:
-            raise CorruptLog(f"{where}: an offset of {one} was written twice")
+        if (problem := difference(part, found.partitions.get(one), summed=False)) is not None:
+            raise CorruptLog(f"{where}: {one} {problem[1]}")
     if found.windows != manifest.windows:
         raise CorruptLog(f"{where}: the written messages have other timestamps than the committed ones")
 
@@ -354,7 +348,6 @@ def _discard(place: ExportRoot, groups: Sequence[_Group], run: str) -> None:
         elif (group.last, run) not in merged:
             place.store.remove(place.written_folder(group.last, run))
     place.store.remove(f"_staging/{run}")
-    place.store.remove(f"_staging/{run}-aside")
 
 
 def _row(group: _Group, manifest: Manifest | None) -> CompactedBatches:

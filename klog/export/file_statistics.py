@@ -13,13 +13,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from klog.errors import CorruptLog
-from klog.export.batch_writer import is_undecodable
+from klog.export.batch_writer import checksum_text, is_undecodable
 from klog.export.files import format_of, read_stored
-from klog.export.manifest import WINDOW_MS, ExportedFile
+from klog.export.manifest import WINDOW_MS, ExportedFile, ExportedPartition
 from klog.export.stores.store import Store
 from klog.names import TopicPartition
 
-_COUNTED = ("topic", "partition", "offset", "timestamp")
+COUNTED = ("messages", "first_offset", "last_offset", "timestamp_ms_min", "timestamp_ms_max", "undecodable")
+"""What `PartitionStatistics` and `ExportedPartition` both have."""
+_READ = ("topic", "partition", "offset", "timestamp")
 _SUMMED = ("key", "value")
 
 
@@ -67,6 +69,28 @@ class _Pieces:
         return self.ascending and all(before[1] < after[0] for before, after in itertools.pairwise(self.spans))
 
 
+def difference(part: ExportedPartition, found: PartitionStatistics | None, *, summed: bool) -> tuple[str, str] | None:
+    """How the files of a batch differ from what its manifest has of a partition: the state that `klog export verify`
+    shows, and the words. ``summed``: checksums are compared."""
+    messages = found.messages if found else 0
+    if messages != part.messages:
+        return "wrong-count", f"holds {messages} messages; {part.messages} were exported"
+    if found is None:
+        return None
+    if (found.first_offset, found.last_offset) != (part.first_offset, part.last_offset):
+        held = f"{found.first_offset} to {found.last_offset}"
+        return "wrong-count", f"holds offsets {held}; {part.first_offset} to {part.last_offset} were exported"
+    if not found.distinct:
+        return "overlap", "holds an offset twice"
+    if found.undecodable != part.undecodable:
+        held = f"{found.undecodable} messages that could not be decoded"
+        return "wrong-count", f"holds {held}; {part.undecodable} were"
+    if summed and part.checksum not in (None, checksum_text(found.checksum)):
+        held = f"messages whose checksum is {checksum_text(found.checksum)}"
+        return "wrong-checksum", f"holds {held}; those of the log had {part.checksum}"
+    return None
+
+
 def collect_statistics(
     store: Store, *folders: str, thorough: bool = False, checksum: bool = False, undecodable_only: bool = False
 ) -> FileStatistics:
@@ -83,7 +107,7 @@ def collect_statistics(
             continue
         messages = 0
         in_file: set[TopicPartition] = set()
-        for batch in _read(store, stored.path, _COUNTED + (_SUMMED if checksum else ()), thorough):
+        for batch in _read(store, stored.path, _READ + (_SUMMED if checksum else ()), thorough):
             messages += batch.num_rows
             in_file |= _count(batch, found, pieces, is_undecodable(path))
             if checksum:
@@ -127,7 +151,7 @@ def _all_differ(store: Store, one: TopicPartition, about: _Pieces) -> bool:
     offsets = [
         np.asarray(batch.filter(_rows_of(batch, one)).column("offset"))
         for path in about.paths
-        for batch in _read(store, path, _COUNTED[:3], False)
+        for batch in _read(store, path, _READ[:3], False)
     ]
     there = np.sort(np.concatenate(offsets))
     return bool((np.diff(there) > 0).all())

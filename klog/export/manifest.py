@@ -1,34 +1,11 @@
 """The JSON files of an export: its identity (`ExportIdentity`), and one manifest per batch (`Manifest`).
 
-`ROOT/_klog/export.json`, written once:
+docs/export-format.md says what their keys mean, `klog.export.root` where they lie. A manifest names every partition of
+its topics, also those without new messages, so the last manifest alone says where the next batch begins. The results of
+a stream (`klog.streams.export_sink`) have no topics.
 
-    {"layout": 3, "format": "parquet", "partition_by": null, "decode": null, "commit": "rename",
-     "cluster_id": "...", "created_at": "...", "klog": "0.1.0",
-     "topics": {"orders": {"id": "<uuid or null>", "partitions": {"0": {"from": 0}}}}}
-
-The manifest of a batch; `klog.export.root` says where it lies:
-
-    {"layout": 3, "batch": 42, "run": "<uuid>", "previous": {"batch": 41, "sha256": "<of the bytes of that manifest>"},
-     "format": "parquet", "partition_by": null, "decode": null, "cluster_id": "...",
-     "topics": {"orders": {"id": "...", "partitions": {"0": {
-         "from": 100, "to": 900, "messages": 7, "broker_messages": 7, "first_offset": 100, "last_offset": 871,
-         "timestamp_ms_min": ..., "timestamp_ms_max": ..., "leader_epoch": 3,
-         "undecodable": 0, "checksum": "<16 hexadecimal digits or null>"}}}},
-     "gaps": [{"topic": "orders", "partition": 0, "from": 50, "to": 100, "reason": "..."}],
-     "window_ms": 600000, "windows": [{"topic": "orders", "start_ms": ..., "messages": 7}],
-     "schema_ids": [], "files": [{"path": "part-....parquet", "bytes": 5120, "messages": 7}],
-     "klog": "0.1.0", "engine": "spark 4.3.0", "started_at": "...", "committed_at": "..."}
-
-The results of a stream (`klog.streams.export_sink`) have no topics: ``"topics": {}``. Their ``export.json`` has
-``"stream": "<id of the query>"``, and each manifest ``"stream_batch": 17``, the query's own number of the batch.
-
-When several batches are merged into fewer files, one manifest replaces theirs. It also has ``"merged": {"first_batch":
-30, "last_sha256": "<of the manifest with which batch 42 was committed>", "at": "..."}``, and its ``previous`` refers to
-the batch before the first of them.
-
-A manifest names every partition of its topics, also those without new messages, so the last manifest alone says where
-the next batch begins. A reader ignores keys that it does not know, and refuses a later `layout` than its own. In an
-earlier one, roots that commit by renaming have manifests beside the data: they are refused.
+A reader ignores keys that it does not know, and refuses a later `layout` than its own. In an earlier one, roots that
+commit by renaming have manifests beside the data: they are refused.
 """
 
 from __future__ import annotations
@@ -78,20 +55,12 @@ class ExportIdentity:
     """How many messages of a run may be undecodable: `undecodable.UndecodableLimit`. None: any number."""
 
     def to_json(self) -> bytes:
+        known = {name: getattr(self, name) for name in (*_OF_IDENTITY, *_OPTIONAL)}
         return _dump(
             {
                 "layout": LAYOUT,
                 **({"plain": True} if self.commit == COMMIT_BY_RENAME else {}),  # klog 0.2 looks at it
-                "format": self.format,
-                "partition_by": self.partition_by,
-                "decode": self.decode,
-                "commit": self.commit,
-                **({} if self.table is None else {"table": self.table}),
-                "cluster_id": self.cluster_id,
-                "created_at": self.created_at,
-                "klog": self.klog,
-                **({} if self.stream is None else {"stream": self.stream}),
-                **({} if self.max_undecodable is None else {"max_undecodable": self.max_undecodable}),
+                **{name: value for name, value in known.items() if value is not None or name in _OF_IDENTITY},
                 "topics": _nest(self.topic_ids, {one: {"from": at} for one, at in self.initial.items()}),
             }
         )
@@ -104,18 +73,10 @@ class ExportIdentity:
             if value["layout"] < LAYOUT and value["commit"] == COMMIT_BY_RENAME:
                 raise ValueError(f"{_layout(value)} reads those of 0.2 and later: export to another folder")
             return cls(
-                value["cluster_id"],
-                value["format"],
-                {topic: about["id"] for topic, about in value["topics"].items()},
-                {one: int(about["from"]) for one, about in _flat(value["topics"])},
-                value["created_at"],
-                value["klog"],
-                value["partition_by"],
-                value["decode"],
-                value["commit"],
-                value.get("table"),
-                value.get("stream"),
-                value.get("max_undecodable"),
+                topic_ids={topic: about["id"] for topic, about in value["topics"].items()},
+                initial={one: int(about["from"]) for one, about in _flat(value["topics"])},
+                **{name: value[name] for name in _OF_IDENTITY},
+                **{name: value[name] for name in _OPTIONAL if name in value},
             )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise Refused(f"{path} does not describe an export: {_reason(error)}") from None
@@ -266,6 +227,8 @@ class Manifest:
             raise Refused(f"{path} is not a manifest of an export: {_reason(error)}") from None
 
 
+_OF_IDENTITY = ("format", "partition_by", "decode", "commit", "cluster_id", "created_at", "klog")
+_OPTIONAL = ("table", "stream", "max_undecodable")
 _AS_THEY_ARE = (
     *("batch", "run", "format", "partition_by", "decode", "commit", "cluster_id"),
     *("klog", "engine", "started_at", "committed_at"),

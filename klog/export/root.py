@@ -1,22 +1,12 @@
-"""The root folder of an export: its layout, and the single step that commits a batch.
+"""The root folder of an export: its layout, and the single step that commits a batch. docs/export-format.md shows it.
 
-    ROOT/data/batch=0000000042/part-*.parquet          committed data, and nothing else
-    ROOT/data/batch=0000000042/_klog-<run>             an empty file; its name tells which run committed the batch
-    ROOT/batches/0000000042-<run>/_manifest.json        the files and their offsets; names the previous manifest by hash
-    ROOT/batches/0000000042-<run>/_undecodable/        messages that could not be decoded
-    ROOT/_staging/<run>/                               what a run is writing; no other run uses it
-    ROOT/_klog/export.json                             the identity of the export; created once, never changed
-    ROOT/_klog/checkpoint.json                         the batch up to which a run has checked the chain; a hint
-
-Strategy: a run writes into its own staging folder and flushes every file and folder in it. It puts its manifest into
-``batches``, where readers ignore it until the data names the run. Then it renames the staging folder to
+Strategy: a run writes into its own folder in ``_staging`` and flushes every file and folder in it. It puts its manifest
+into ``batches``, where readers ignore it until the data names the run. Then it renames the staging folder to
 ``data/batch=N``: that is the commit. A rename onto an existing folder fails. So when two runs make batch N, one commits
 and the other gets an error. A crash at any point leaves either the whole batch or nothing of it.
 
-A store without such a rename (an object store) commits by creating a file that does not exist yet:
-
-    ROOT/data/batch=0000000042-<run>/part-*.parquet    written to its final place; committed if, and only if,
-    ROOT/_klog/commits/0000000042.json                 the manifest of the batch, names this run
+A store without such a rename (an object store) commits by creating a file that does not exist yet: the batch is written
+to its final place, ``data/batch=N-<run>``, and counts if, and only if, its manifest in ``_klog/commits`` names the run.
 
 The first run of a root chooses between the two, and ``export.json`` records the choice for readers. Where batches are
 renamed ``data`` has no files but data: some readers (Polars) read every file below a folder that is not empty.
@@ -47,7 +37,7 @@ from klog.export.manifest import (
     Manifest,
     sha256,
 )
-from klog.export.stores.opening import open_store
+from klog.export.stores import open_store
 from klog.export.stores.store import Store, scheme_of
 from klog.export.tables.commits import TableCommits, commit_path, manifest_path
 
@@ -372,6 +362,37 @@ class ExportRoot:
 
     # --- A run's own folder, and the commit ---
 
+    def commit_batch(
+        self,
+        number: int,
+        fill: Callable[[Staged], Manifest | None],
+        on_step: Callable[[str], None] = lambda step: None,
+    ) -> bool | None:
+        """Commit what ``fill`` writes into the batch's folder. Until then a failure leaves nothing of it.
+
+        ``fill`` returns the manifest, or None where there is nothing to commit. The result is None then, and False
+        where another run has committed a batch of this number first.
+        """
+        staged = self.stage(number)
+        committed = None
+        try:
+            on_step("staged")
+            manifest = fill(staged)
+            if manifest is not None:
+                digest = self.flush(staged, manifest)
+                on_step("flushed")
+                committed = self.commit(staged)
+        except BaseException:
+            self.discard(staged)
+            raise
+        if not committed:
+            self.discard(staged)
+            return committed
+        on_step("committed")
+        self.checkpoint(number, digest)
+        on_step("checkpointed")
+        return True
+
     def stage(self, batch: int) -> Staged:
         """Create an empty folder for a run that will write this batch. Refused where this store cannot commit it."""
         if self.by_rename and not self.store.commits_by_rename:
@@ -395,7 +416,6 @@ class ExportRoot:
         self.store.remove(staged.folder)
         self.store.remove(manifest_path(staged.run))
         if self.by_rename:
-            self.store.remove(_beside(staged.run))
             self.remove_aside(staged.batch, staged.run)
 
     def remove_aside(self, batch: int, run: str) -> None:
@@ -473,7 +493,7 @@ class ExportRoot:
 
         ``folder``, which becomes the data, gets the empty file that names the run.
         """
-        beside = _beside(run)
+        beside = aside(batch, run)
         self.store.make_folder(beside)
         if UNDECODABLE in self.store.names(folder):
             self.store.rename(f"{folder}/{UNDECODABLE}", f"{beside}/{UNDECODABLE}")
@@ -482,8 +502,6 @@ class ExportRoot:
                 file.write(data)
         self.store.open_output(f"{folder}/{MARK}{run}").close()
         self.store.sync(beside)
-        self.store.make_folder(BATCHES)
-        self.store.rename(beside, aside(batch, run))
 
     def commit(self, staged: Staged) -> bool:
         """Commit the flushed batch. False if another run committed this batch first; the staged files then stay."""
@@ -506,10 +524,6 @@ class ExportRoot:
 def aside(batch: int, run: str) -> str:
     """The folder, in a plain root, of a batch's manifest and of everything else that is not data."""
     return f"{BATCHES}/{batch:010d}-{run}"
-
-
-def _beside(run: str) -> str:
-    return f"_staging/{run}-aside"
 
 
 def merge_path(number: int) -> str:

@@ -16,9 +16,7 @@ from klog.client.metadata import TopicNode
 from klog.client.raw_fetch import Range, RawCluster
 from klog.errors import CorruptLog, OffsetOutOfRange, Refused, UsageError
 from klog.export.batch_writer import BatchWriter, FileLayout, WriteJob, WriteResult, checksum_text
-from klog.export.commit import commit_batch
-from klog.export.file_statistics import FileStatistics, PartitionStatistics, collect_statistics
-from klog.export.files import check_format, check_known
+from klog.export.file_statistics import COUNTED, FileStatistics, PartitionStatistics, collect_statistics
 from klog.export.manifest import FIRST_FORMAT, ExportedPartition, ExportIdentity, Gap, Manifest, now
 from klog.export.partitioning import Partitioning
 from klog.export.positions import NAMED_MAX, Limits, resolve
@@ -26,8 +24,7 @@ from klog.export.progress import watching
 from klog.export.root import ExportRoot, Staged
 from klog.export.rows import ExportedRange
 from klog.export.stores.store import Store
-from klog.export.tables.commits import TableCommits, schema_of
-from klog.export.tables.growth import added_columns, grown
+from klog.export.tables.commits import TableCommits, added_columns, grown, schema_of
 from klog.export.topics import check_same, describe, exported_to, partitions_of
 from klog.export.undecodable import UndecodableLimit, first_reason, told
 from klog.names import TopicPartition, counted, first_few
@@ -51,12 +48,11 @@ class TableChoice(NamedTuple):
     append: bool = False
     """Others made the table."""
 
-    def described(self, place: ExportRoot) -> dict[str, Any]:
-        """For the export's identity."""
+    def named(self, known: ExportIdentity, place: ExportRoot) -> ExportIdentity:
+        """The identity of an export that is this table."""
         last = re.sub(r"\W+", "_", str(place).rstrip("/").rpartition("/")[2]).strip("_") or "export"
-        return {"name": self.name or f"klog.{last}", "catalog": self.catalog} | (
-            {"append": True} if self.append else {}
-        )
+        about = {"name": self.name or f"klog.{last}", "catalog": self.catalog}
+        return replace(known, commit=self.format, table=about | ({"append": True} if self.append else {}))
 
 
 def run(
@@ -97,18 +93,10 @@ def run(
     CorruptLog if the written files differ from what the brokers have (then nothing is committed).
     """
     by = None if partition_by is None else Partitioning.parse(partition_by)
-    wanted = FileLayout(check_format(format or FIRST_FORMAT), None if by is None else str(by), max_file_bytes)
+    wanted = FileLayout(format or FIRST_FORMAT, None if by is None else str(by), max_file_bytes)
     place = ExportRoot(root, among_others=table is not None and table.append)
     known = place.identity()
-    started = False
-
-    def start(decode: dict[str, Any] | None) -> None:
-        nonlocal started
-        writer.ready(decode)
-        if not started:
-            on_step("started")
-        started = True
-
+    is_new, is_planned, is_ready = known is None, False, False
     with RawCluster(bootstrap) as cluster:
         facts = describe(cluster, place, known, topics)
         limits = _limits(cluster, place, known, facts, from_range, on_note)
@@ -124,36 +112,38 @@ def run(
                 __version__,
                 wanted.partition_by,
                 decoding,
+                max_undecodable=None if decoding is None else max_undecodable.text,
             )
             if table is not None:
                 check_table(table, wanted.format)
             _check_partitioning(by, None if table is None else table.format, decoding)
             if table is not None:
-                known = replace(known, commit=table.format, table=table.described(place))
+                known = table.named(known, place)
                 if table.append:
                     TableCommits(place.store, known).check_others(decoding)
-            if decoding is not None:
-                known = replace(known, max_undecodable=max_undecodable.text)
-            if not dry_run:
-                if _plan(place, cluster, known, facts, limits.ends, max_messages, fail_on_data_loss).moves:
-                    # It fails without Java, say: before the root exists, whose settings bind the next run.
-                    on_step("planned")
-                    start(decoding)
-                known = place.create(known)
-        check_same(place, known, facts, cluster.cluster_id)
-        _check_form(place, known, format, wanted.partition_by, decoding)
-        check_same_table(place, known, table)
-        if not dry_run:
-            place.discard_stale()
         while True:
+            if not is_new:
+                check_same(place, known, facts, cluster.cluster_id)
+                _check_known(place, known)
+                asked = [("format", known.format, format), ("partitioning", known.partition_by, wanted.partition_by)]
+                check_fixed(place, *asked, ("decoding", known.decode, decoding), *of_table(known, table))
+                if not dry_run:
+                    place.discard_stale()
             plan = _plan(place, cluster, known, facts, limits.ends, max_messages, fail_on_data_loss)
-            if not started:
+            if not is_planned:
                 on_step("planned")
-            if not plan.moves:
-                return []
+                is_planned = True
             if dry_run:
                 return _rows(plan, None)
-            start(plan.decode)
+            if plan.moves and not is_ready:
+                writer.ready(plan.decode)  # it fails without Java, say: before the root exists, whose settings bind
+                on_step("started")
+                is_ready = True
+            if is_new:
+                known, is_new = place.create(known), False  # or what another first run has created
+                continue
+            if not plan.moves:
+                return []
             summed = checksum or known.table is not None  # a table's batch has a receipt, and others write to the table
             rows = _export(
                 place, cluster, bootstrap, plan, writer, max_file_bytes, summed, on_step, on_note, on_progress
@@ -162,29 +152,37 @@ def run(
                 return rows
 
 
-def _check_form(
-    place: ExportRoot,
-    known: ExportIdentity,
-    format: str | None,
-    partition_by: str | None,
-    decode: dict[str, Any] | None,
-) -> None:
-    """Refused if this klog cannot continue the export, or if the request differs from what the first run fixed."""
+def _check_known(place: ExportRoot, known: ExportIdentity) -> None:
+    """Refused if this klog cannot continue the export."""
     if known.stream is not None:
         raise Refused(f"{place} has the results of a stream, not messages", hint="export to another folder")
-    check_known(known.format)
     FileLayout(known.format, known.partition_by)
-    for what, here, asked in (
-        ("format", known.format, format),
-        ("partitioning", known.partition_by, partition_by),
-        ("decoding", known.decode, decode),
-    ):
+
+
+def check_fixed(place: ExportRoot, *fixed: tuple[str, Any, Any]) -> None:
+    """Refused where something else is asked for than what the first run has fixed: (what, fixed, asked or None)."""
+    for what, here, asked in fixed:
         if asked is not None and asked != here:
+            is_text = isinstance(asked, str)
             raise Refused(
-                f"the {what} of {place} is {'none' if here is None else 'another' if what == 'decoding' else here}"
-                + ("" if what == "decoding" else f", not {asked}"),
+                f"the {what} of {place} is {'none' if here is None else here if is_text else 'another'}"
+                + (f", not {asked}" if is_text else ""),
                 hint="it is fixed by an export's first run; leave it out, or export to another place",
             )
+
+
+def of_table(known: ExportIdentity, table: TableChoice | None) -> list[tuple[str, Any, Any]]:
+    """For `check_fixed`."""
+    here = known.table or {}
+    return (
+        []
+        if table is None
+        else [
+            ("table", known.commit if here else None, table.format),
+            ("table name", here.get("name"), table.name),
+            ("catalog", here.get("catalog"), table.catalog),
+        ]
+    )
 
 
 def check_table(table: TableChoice, format: str) -> None:
@@ -209,24 +207,6 @@ def _check_partitioning(by: Partitioning | None, table: str | None, decoding: di
             f"{by}: buckets and truncated values are Iceberg's", hint=f"--table iceberg, or --partition-by {by.column}"
         )
     by.check(schema_of(decoding))
-
-
-def check_same_table(place: ExportRoot, known: ExportIdentity, table: TableChoice | None) -> None:
-    """Refused where another table is asked for than the one that the first run made."""
-    if table is None:
-        return
-    here = known.table or {}
-    asked = {"format": table.format, "name": table.name, "catalog": table.catalog}
-    for what, there in (
-        ("format", known.commit if here else "files"),
-        ("name", here.get("name")),
-        ("catalog", here.get("catalog")),
-    ):
-        if asked[what] not in (None, there):
-            raise Refused(
-                f"{place} is an export to {f'a table of {what} {there}' if here else 'plain files'}, not {asked[what]}",
-                hint="it is fixed by an export's first run; leave it out, or export to another place",
-            )
 
 
 class _Plan(NamedTuple):
@@ -345,7 +325,18 @@ def _export(
     reason: str | None = None
 
     def write(folder: str) -> WriteResult:
-        job = _job(place, bootstrap, plan, folder, max_file_bytes, checksum)
+        counts = [plan.counts[one] for one in plan.moves]
+        job = WriteJob(
+            bootstrap,
+            plan.moves,
+            place.store,
+            folder,
+            FileLayout(plan.identity.format, plan.identity.partition_by, max_file_bytes, place.table is not None),
+            plan.decode,
+            attempts=f"{folder}-attempts" if place.by_rename else None,
+            checksum=checksum,
+            messages=None if None in counts else sum(count or 0 for count in counts),
+        )
         with watching(writer, job, on_progress):
             return writer.write(job)
 
@@ -369,7 +360,7 @@ def _export(
         checksums = {one: part.checksum for one, part in found.partitions.items()} if summed else written.checksums
         return _manifest(plan, found, written, checksums or {}, staged.run, writer.engine, started_at)
 
-    if not commit_batch(place, plan.batch, fill, on_step):
+    if not place.commit_batch(plan.batch, fill, on_step):
         return None
     undecodable = sum(part.undecodable for part in found.partitions.values())
     if undecodable:
@@ -382,17 +373,6 @@ def _export(
             "an export to another root takes all that a schema can have"
         )
     return _rows(plan, found)
-
-
-def _job(
-    place: ExportRoot, bootstrap: str, plan: _Plan, folder: str, max_file_bytes: int | None, checksum: bool
-) -> WriteJob:
-    known = plan.identity
-    counts = [plan.counts[one] for one in plan.moves]
-    messages = None if None in counts else sum(count or 0 for count in counts)
-    layout = FileLayout(known.format, known.partition_by, max_file_bytes, known.table is not None)
-    attempts = f"{folder}-attempts" if place.by_rename else None
-    return WriteJob(bootstrap, plan.moves, place.store, folder, layout, plan.decode, attempts, checksum, messages)
 
 
 def _check_counts(plan: _Plan, found: FileStatistics) -> None:
@@ -428,15 +408,10 @@ def _manifest(
         partitions[one] = ExportedPartition(
             wanted.from_offset,
             wanted.to_offset,
-            part.messages if part else 0,
-            plan.counts.get(wanted, 0),
-            part.first_offset if part else None,
-            part.last_offset if part else None,
-            part.timestamp_ms_min if part else None,
-            part.timestamp_ms_max if part else None,
-            plan.leader_epochs[one],
-            part.undecodable if part else 0,
-            checksum_text(checksums[one]) if one in checksums else None,
+            broker_messages=plan.counts.get(wanted, 0),
+            leader_epoch=plan.leader_epochs[one],
+            checksum=checksum_text(checksums[one]) if one in checksums else None,
+            **({} if part is None else {name: getattr(part, name) for name in COUNTED}),
         )
     return Manifest(
         batch=plan.batch,

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from klog.client.raw_fetch import Range, RawCluster
 from klog.errors import CorruptLog, Refused
 from klog.export import history
-from klog.export.batch_writer import checksum_text, is_undecodable
-from klog.export.file_statistics import FileStatistics, collect_statistics, count_files
+from klog.export.batch_writer import is_undecodable
+from klog.export.file_statistics import FileStatistics, collect_statistics, count_files, difference
 from klog.export.manifest import ExportIdentity, Manifest
 from klog.export.root import ExportRoot
 from klog.export.rows import ExportCheck
@@ -212,23 +212,11 @@ def _check_offsets(manifest: Manifest, found: FileStatistics, seen: dict[TopicPa
         about.messages += messages
         about.undecodable += counted.undecodable if counted else 0
         about.claims.append((Range(*one, part.from_offset, part.to_offset), messages))
-        state, problem = "wrong-count", None
+        problem = difference(part, counted, summed=summed)
         if found.unreadable:
-            problem = "cannot be read"
-        elif messages != part.messages:
-            problem = f"holds {messages} messages; {part.messages} were exported"
-        elif counted and (counted.first_offset, counted.last_offset) != (part.first_offset, part.last_offset):
-            held = f"{counted.first_offset} to {counted.last_offset}"
-            problem = f"holds offsets {held}; {part.first_offset} to {part.last_offset} were exported"
-        elif counted and not counted.distinct:
-            state, problem = "overlap", "holds an offset twice"
-        elif counted and counted.undecodable != part.undecodable:
-            problem = f"holds {counted.undecodable} messages that could not be decoded; {part.undecodable} were"
-        elif counted and summed and part.checksum not in (None, checksum_text(counted.checksum)):
-            state, log_has = "wrong-checksum", f"those of the log had {part.checksum}"
-            problem = f"holds messages whose checksum is {checksum_text(counted.checksum)}; {log_has}"
+            problem = "wrong-count", "cannot be read"
         if problem is not None:
-            about.findings.append((state, f"{name} {problem}"))
+            about.findings.append((problem[0], f"{name} {problem[1]}"))
 
 
 def _has_checksums(manifest: Manifest) -> bool:

@@ -8,7 +8,7 @@ identity for the same reason. `klog.schemas.parsing` makes the graph from JSON.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
@@ -28,16 +28,20 @@ class Logical:
 class Primitive:
     name: str
     logical: Logical | None = None
+    more: dict[str, Any] = field(default_factory=dict)
+    """Here as elsewhere: properties without a meaning in the model, and a logical type's."""
 
 
 @dataclass(slots=True, eq=False)
 class Array:
     items: Node
+    more: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(slots=True, eq=False)
 class Map:
     values: Node
+    more: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(slots=True, eq=False)
@@ -46,17 +50,24 @@ class Union:
 
 
 @dataclass(slots=True, eq=False)
-class Enum:
+class Named:
+    """``kind``: the word in JSON. ``aliases`` are full names."""
+
+    kind: str
     full_name: str
-    aliases: frozenset[str]
+    aliases: tuple[str, ...]
+    doc: str | None
+    more: dict[str, Any]
+
+
+@dataclass(slots=True, eq=False)
+class Enum(Named):
     symbols: tuple[str, ...]
     default: str | None
 
 
 @dataclass(slots=True, eq=False)
-class Fixed:
-    full_name: str
-    aliases: frozenset[str]
+class Fixed(Named):
     size: int
     logical: Logical | None = None
 
@@ -70,17 +81,17 @@ class Field:
     node: Node
     has_default: bool
     default: Any = None
+    doc: str | None = None
+    order: str = "ascending"
+    more: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(slots=True, eq=False)
-class Record:
-    full_name: str
-    aliases: frozenset[str]
+class Record(Named):
     fields: tuple[Field, ...] = ()
 
 
-Named = Record | Enum | Fixed
-Node = Primitive | Array | Map | Union | Named
+Node = Primitive | Array | Map | Union | Record | Enum | Fixed
 
 
 def type_name(node: Node) -> str:
@@ -88,7 +99,7 @@ def type_name(node: Node) -> str:
     match node:
         case Primitive():
             return node.name
-        case Record() | Enum() | Fixed():
+        case Named():
             return node.full_name
         case _:
             return type(node).__name__.lower()

@@ -1,12 +1,8 @@
 """A schema for JSON messages that have none: found in a sample of them, once, and kept from then on.
 
-    true and false, whole numbers, numbers     boolean, long, double
-    texts, and values of several kinds         string (a value that is not a text is then read as its JSON text)
-    arrays                                     array of what the items have in common
-    objects                                    record; map where there are no names, or more than `FIELDS_MAX`
-
-Every field may be null or missing, since a sample does not show what never is. A name that Avro does not allow for a
-field ("user-id") has no column: the run that reads such messages says so.
+docs/pipeline.md, "JSON", says what becomes what. Every field may be null or missing, since a sample does not show what
+never is. A name that Avro does not allow for a field ("user-id") has no column: the run that reads such messages says
+so.
 """
 
 from __future__ import annotations

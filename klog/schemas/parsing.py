@@ -27,7 +27,6 @@ from klog.schemas.avro import (
     Fixed,
     Logical,
     Map,
-    Named,
     Node,
     Primitive,
     Record,
@@ -42,14 +41,7 @@ DEPTH_MAX = 100
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _ORDERS = ("ascending", "descending", "ignore")
 
-_KNOWN = {
-    "record": ("type", "name", "namespace", "doc", "aliases", "fields"),
-    "enum": ("type", "name", "namespace", "doc", "aliases", "symbols", "default"),
-    "fixed": ("type", "name", "namespace", "doc", "aliases", "size"),
-    "array": ("type", "items"),
-    "map": ("type", "values"),
-}
-_KNOWN_OF_FIELD = ("name", "type", "doc", "default", "order", "aliases")
+_HEAD = ("type", "name", "namespace", "doc", "aliases")
 
 _LOGICAL_ON = {
     "date": "int",
@@ -80,8 +72,8 @@ def parse(text: str, *, depth_max: int = DEPTH_MAX) -> Parsed:
     stripped = text.strip()
     try:
         raw = stripped if stripped in PRIMITIVES else json.loads(stripped, parse_constant=_no_constant)
-        node, shown = _Parser(depth_max).parse(raw, "", "", 0)
-        canonical = json.dumps(shown, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+        node = _Parser(depth_max).parse(raw, "", "", 0)
+        canonical = text_of(node)
         canonical.encode()
     except RecursionError:
         raise InvalidSchema(f"the schema is nested deeper than {depth_max}") from None
@@ -104,10 +96,9 @@ class _Parser:
     """Parses one schema. ``path`` is made of names of fields, ``items``, ``values`` and numbers of branches."""
 
     depth_max: int
-    names: dict[str, Named] = field(default_factory=dict)
+    names: dict[str, Node] = field(default_factory=dict)
 
-    def parse(self, raw: Any, namespace: str, path: str, depth: int) -> tuple[Node, Any]:
-        """The node, and its canonical JSON inside ``namespace``."""
+    def parse(self, raw: Any, namespace: str, path: str, depth: int) -> Node:
         if depth > self.depth_max:
             raise _wrong(path, f"types are nested deeper than {self.depth_max}")
         if isinstance(raw, str):
@@ -123,26 +114,22 @@ class _Parser:
             raise _wrong(path, f'found {_shown(raw)}, expected an object with a "type"')
         match kind:
             case "record" | "error":
-                return self._record(raw, kind, namespace, path, depth)
+                return self._record(raw, namespace, path, depth)
             case "enum":
                 return self._enum(raw, namespace, path)
             case "fixed":
                 return self._fixed(raw, namespace, path)
-            case "array":
-                items, shown = self.parse(_required(raw, "items", path), namespace, f"{path}/items", depth + 1)
-                return Array(items), {"type": kind, "items": shown, **_rest(raw, _KNOWN[kind])}
-            case "map":
-                values, shown = self.parse(_required(raw, "values", path), namespace, f"{path}/values", depth + 1)
-                return Map(values), {"type": kind, "values": shown, **_rest(raw, _KNOWN[kind])}
-        node, shown = self._by_name(kind, namespace, path)
-        if not isinstance(node, Primitive):
-            return node, shown  # {"type": "Name"} is a reference; other properties have no meaning
-        rest = _rest(raw, ("type",))
-        return Primitive(kind, _logical(raw, kind)), {"type": kind, **rest} if rest else kind
+            case "array" | "map":
+                inside = "items" if kind == "array" else "values"
+                node = self.parse(_required(raw, inside, path), namespace, f"{path}/{inside}", depth + 1)
+                return (Array if kind == "array" else Map)(node, _rest(raw, ("type", inside)))
+        node = self._by_name(kind, namespace, path)
+        # {"type": "Name"} is a reference; other properties have no meaning there.
+        return Primitive(kind, _logical(raw, kind), _rest(raw, ("type",))) if isinstance(node, Primitive) else node
 
-    def _by_name(self, name: str, namespace: str, path: str) -> tuple[Node, Any]:
+    def _by_name(self, name: str, namespace: str, path: str) -> Node:
         if name in PRIMITIVES:
-            return Primitive(name), name
+            return Primitive(name)
         full = name if "." in name or not namespace else f"{namespace}.{name}"
         found = self.names.get(full) or self.names.get(name)
         if found is None:
@@ -150,26 +137,23 @@ class _Parser:
                 f"{_at(path)}type {name!r} is not defined",
                 hint="a schema must define every type that it names; references to other schemas are not supported",
             )
-        return found, _short(found.full_name, namespace)
+        return found
 
-    def _union(self, raw: list[Any], namespace: str, path: str, depth: int) -> tuple[Node, Any]:
-        branches, shown = [], []
-        seen: set[str] = set()
+    def _union(self, raw: list[Any], namespace: str, path: str, depth: int) -> Node:
+        branches: dict[str, Node] = {}
         for number, one in enumerate(raw):
-            node, text = self.parse(one, namespace, f"{path}/{number}", depth + 1)
+            node = self.parse(one, namespace, f"{path}/{number}", depth + 1)
             if isinstance(node, Union):
                 raise _wrong(path, "a union is directly inside a union")
-            if type_name(node) in seen:
+            if type_name(node) in branches:
                 raise _wrong(path, f"a union has two branches of type {type_name(node)}")
-            seen.add(type_name(node))
-            branches.append(node)
-            shown.append(text)
+            branches[type_name(node)] = node
         if not branches:
             raise _wrong(path, "a union has no branches")
-        return Union(tuple(branches)), shown
+        return Union(tuple(branches.values()))
 
-    def _enum(self, raw: dict[str, Any], namespace: str, path: str) -> tuple[Node, Any]:
-        head, full, aliases = self._head(raw, "enum", namespace, path)
+    def _enum(self, raw: dict[str, Any], namespace: str, path: str) -> Node:
+        head = self._head(raw, namespace, path, ("symbols", "default"))
         symbols = _required(raw, "symbols", path)
         if not isinstance(symbols, list) or not all(isinstance(one, str) and NAME.match(one) for one in symbols):
             raise _wrong(path, f"symbols {_shown(symbols)}: expected names")
@@ -178,68 +162,51 @@ class _Parser:
         default = raw.get("default")
         if default is not None and default not in symbols:
             raise _wrong(path, f"default {_shown(default)} is not one of the symbols")
-        node = Enum(full, aliases, tuple(symbols), default)
-        self._define(node, path)
-        more = {"symbols": symbols} | ({"default": default} if default is not None else {})
-        return node, {**head, **more, **_rest(raw, _KNOWN["enum"])}
+        return self._defined(Enum(*head, tuple(symbols), default), path)
 
-    def _fixed(self, raw: dict[str, Any], namespace: str, path: str) -> tuple[Node, Any]:
-        head, full, aliases = self._head(raw, "fixed", namespace, path)
+    def _fixed(self, raw: dict[str, Any], namespace: str, path: str) -> Node:
+        head = self._head(raw, namespace, path, ("size",))
         size = _required(raw, "size", path)
         if isinstance(size, bool) or not isinstance(size, int) or not 0 <= size < 2**31:
             raise _wrong(path, f"size {_shown(size)}: expected a number of bytes")
-        node = Fixed(full, aliases, size, _logical(raw, "fixed", size))
-        self._define(node, path)
-        return node, {**head, "size": size, **_rest(raw, _KNOWN["fixed"])}
+        return self._defined(Fixed(*head, size, _logical(raw, "fixed", size)), path)
 
-    def _record(self, raw: dict[str, Any], kind: str, namespace: str, path: str, depth: int) -> tuple[Node, Any]:
-        head, full, aliases = self._head(raw, kind, namespace, path)
-        node = Record(full, aliases)
-        self._define(node, path)  # before its fields, which may be of this very type
+    def _record(self, raw: dict[str, Any], namespace: str, path: str, depth: int) -> Node:
+        node = Record(*self._head(raw, namespace, path, ("fields",)))
+        self._defined(node, path)  # before its fields, which may be of this very type
         listed = _required(raw, "fields", path)
         if not isinstance(listed, list):
             raise _wrong(path, f"fields {_shown(listed)}: expected an array")
         fields: dict[str, Field] = {}
-        shown = []
-        inside = full.rpartition(".")[0]
         for one in listed:
-            made, text = self._field(one, inside, path, depth)
+            made = self._field(one, node.full_name.rpartition(".")[0], path, depth)
             if made.name in fields:
                 raise _wrong(path, f"two fields are named {made.name}")
             fields[made.name] = made
-            shown.append(text)
         node.fields = tuple(fields.values())
-        return node, {**head, "fields": shown, **_rest(raw, _KNOWN["record"])}
+        return node
 
-    def _field(self, raw: Any, namespace: str, path: str, depth: int) -> tuple[Field, Any]:
+    def _field(self, raw: Any, namespace: str, path: str, depth: int) -> Field:
         if not isinstance(raw, dict):
             raise _wrong(path, f"field {_shown(raw)}: expected an object")
         name = _required(raw, "name", path)
         if not isinstance(name, str) or not NAME.match(name):
             raise _wrong(path, f"{_shown(name)} is not a name for a field")
         here = f"{path}/{name}"
-        node, shown_type = self.parse(_required(raw, "type", here), namespace, here, depth + 1)
-        aliases = _texts(raw, "aliases", here)
-        if raw.get("order", "ascending") not in _ORDERS:
-            raise _wrong(here, f"order {_shown(raw['order'])}: expected one of {', '.join(_ORDERS)}")
-        shown = {"name": name, "type": shown_type}
-        if isinstance(raw.get("doc"), str):
-            shown["doc"] = raw["doc"]
-        if "default" in raw:
-            if not fits(node, raw["default"]):
-                raise _wrong(here, f"default {_shown(raw['default'])} is not of type {type_name(node)}")
-            shown["default"] = raw["default"]
-        if raw.get("order", "ascending") != "ascending":
-            shown["order"] = raw["order"]
-        if aliases:
-            shown["aliases"] = aliases
-        made = Field(name, tuple(aliases), node, "default" in raw, raw.get("default"))
-        return made, {**shown, **_rest(raw, _KNOWN_OF_FIELD)}
+        node = self.parse(_required(raw, "type", here), namespace, here, depth + 1)
+        aliases = tuple(_texts(raw, "aliases", here))
+        order = raw.get("order", "ascending")
+        if order not in _ORDERS:
+            raise _wrong(here, f"order {_shown(order)}: expected one of {', '.join(_ORDERS)}")
+        if "default" in raw and not fits(node, raw["default"]):
+            raise _wrong(here, f"default {_shown(raw['default'])} is not of type {type_name(node)}")
+        more = _rest(raw, ("name", "type", "doc", "default", "order", "aliases"))
+        return Field(name, aliases, node, "default" in raw, raw.get("default"), _doc(raw), order, more)
 
     def _head(
-        self, raw: dict[str, Any], kind: str, namespace: str, path: str
-    ) -> tuple[dict[str, Any], str, frozenset[str]]:
-        """What named types begin with, the full name, and the aliases in full."""
+        self, raw: dict[str, Any], namespace: str, path: str, own: tuple[str, ...]
+    ) -> tuple[str, str, tuple[str, ...], str | None, dict[str, Any]]:
+        """What all named types have; ``own``: the names of what this kind has besides."""
         name = _required(raw, "name", path)
         given = raw.get("namespace", namespace)
         if not isinstance(name, str) or not isinstance(given, str):
@@ -247,21 +214,15 @@ class _Parser:
         full = name if "." in name or not given else f"{given}.{name}"
         if full in PRIMITIVES or not all(NAME.match(part) for part in full.split(".")):
             raise _wrong(path, f"{_shown(full)} is not a name for a type")
-        own = full.rpartition(".")[0]
-        head: dict[str, Any] = {"type": kind, "name": full.rpartition(".")[2]}
-        if own != namespace:
-            head["namespace"] = own
-        if isinstance(raw.get("doc"), str):
-            head["doc"] = raw["doc"]
-        aliases = [one if "." in one or not own else f"{own}.{one}" for one in _texts(raw, "aliases", path)]
-        if aliases:
-            head["aliases"] = [_short(one, own) for one in aliases]
-        return head, full, frozenset(aliases)
+        inside = full.rpartition(".")[0]
+        aliases = (one if "." in one or not inside else f"{inside}.{one}" for one in _texts(raw, "aliases", path))
+        return raw["type"], full, tuple(aliases), _doc(raw), _rest(raw, (*_HEAD, *own))
 
-    def _define(self, node: Named, path: str) -> None:
+    def _defined(self, node: Record | Enum | Fixed, path: str) -> Node:
         if node.full_name in self.names:
             raise _wrong(path, f"{node.full_name} is defined twice")
         self.names[node.full_name] = node
+        return node
 
 
 def _logical(raw: dict[str, Any], kind: str, size: int = 0) -> Logical | None:
@@ -284,9 +245,80 @@ def _digits(size: int) -> int:
     return int((8 * size - 1) * math.log10(2)) if size else 0
 
 
+# --- And back ---
+
+
+def text_of(node: Node) -> str:
+    """The canonical text. A type that differs from an earlier one of its name gets another name, and an alias."""
+    return json.dumps(_Shown().of(node, ""), separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+class _Shown:
+    def __init__(self) -> None:
+        self._names: dict[int, str] = {}
+        """Of the types that are written out already, by their ids."""
+        self._taken: set[str] = set()
+
+    def of(self, node: Node, namespace: str) -> Any:
+        match node:
+            case Primitive():
+                return {"type": node.name, **node.more} if node.more else node.name
+            case Union():
+                return [self.of(one, namespace) for one in node.branches]
+            case Array():
+                return {"type": "array", "items": self.of(node.items, namespace), **node.more}
+            case Map():
+                return {"type": "map", "values": self.of(node.values, namespace), **node.more}
+        if id(node) in self._names:
+            return _short(self._names[id(node)], namespace)
+        full, number = node.full_name, 1
+        while full in self._taken:
+            full, number = f"{node.full_name}_{number + 1}", number + 1
+        self._names[id(node)] = full
+        self._taken.add(full)
+        own, _, name = full.rpartition(".")
+        found: dict[str, Any] = {"type": node.kind, "name": name}
+        if own != namespace:
+            found["namespace"] = own
+        if node.doc is not None:
+            found["doc"] = node.doc
+        if aliases := node.aliases + ((node.full_name,) if full != node.full_name else ()):
+            found["aliases"] = [_short(one, own) for one in aliases]
+        match node:
+            case Enum():
+                found["symbols"] = list(node.symbols)
+                if node.default is not None:
+                    found["default"] = node.default
+            case Fixed():
+                found["size"] = node.size
+            case Record():
+                found["fields"] = [self._field(one, own) for one in node.fields]
+        return found | node.more
+
+    def _field(self, field: Field, namespace: str) -> dict[str, Any]:
+        shown = {"name": field.name, "type": self.of(field.node, namespace)}
+        if field.doc is not None:
+            shown["doc"] = field.doc
+        if field.has_default:
+            shown["default"] = field.default
+        if field.order != "ascending":
+            shown["order"] = field.order
+        if field.aliases:
+            shown["aliases"] = list(field.aliases)
+        return shown | field.more
+
+
 def _short(full: str, namespace: str) -> str:
     own, _, name = full.rpartition(".")
     return name if own == namespace else full
+
+
+# --- Parts ---
+
+
+def _doc(raw: dict[str, Any]) -> str | None:
+    doc = raw.get("doc")
+    return doc if isinstance(doc, str) else None
 
 
 def _rest(raw: dict[str, Any], known: tuple[str, ...]) -> dict[str, Any]:

@@ -11,17 +11,15 @@ Rules
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 import pyarrow as pa
 
 from klog.protocol.schema_errors import InvalidSchema
-from klog.schemas.avro import Array, Enum, Field, Fixed, Map, Named, Node, Primitive, Record, Union, describe, type_name
+from klog.schemas.avro import Array, Enum, Field, Fixed, Map, Node, Primitive, Record, Union, describe, type_name
 from klog.schemas.decoding.arrow import arrow_type, logical_of, members_of, parse_columns
 from klog.schemas.decoding.plan import logical_problem
+from klog.schemas.parsing import text_of
 from klog.schemas.resolution import branch_for, matches, names_match, sources_of
 
 
@@ -38,7 +36,7 @@ def widened(reader: str, writer: str, *, types_stay: bool = False) -> str:
     if records.count(None) == 1:
         return reader
     after = _Widening(types_stay).of(before, written, "")
-    return reader if after is before else json.dumps(_Shown().of(after))
+    return reader if after is before else text_of(after)
 
 
 def _branches(node: Node) -> tuple[Node, ...]:
@@ -154,66 +152,3 @@ def _refused(column: Node, written: Node, path: str) -> InvalidSchema:
     return InvalidSchema(
         f"{path or 'the datum'} is a column of {describe(column)}, which cannot become one of {describe(written)}"
     )
-
-
-# --- As JSON ---
-
-
-class _Shown:
-    """Nodes as JSON. A named type that differs from an earlier one of its name gets another name, and an alias."""
-
-    def __init__(self) -> None:
-        self._names: dict[int, str] = {}
-        self._kept: list[Node] = []  # so that no id comes twice
-
-    def of(self, node: Node) -> Any:
-        match node:
-            case Primitive():
-                return self._annotated({"type": node.name}, node) if node.logical else node.name
-            case Union():
-                return [self.of(one) for one in node.branches]
-            case Array():
-                return {"type": "array", "items": self.of(node.items)}
-            case Map():
-                return {"type": "map", "values": self.of(node.values)}
-        if id(node) in self._names:
-            return self._names[id(node)]
-        name = next(one for one in _names_for(node) if one not in self._names.values())
-        self._names[id(node)] = name
-        self._kept.append(node)
-        shown: dict[str, Any] = {"type": type(node).__name__.lower(), "name": name, "namespace": ""}
-        aliases = node.aliases | ({node.full_name} if name != node.full_name else set())
-        if aliases:
-            shown["aliases"] = sorted(aliases)
-        match node:
-            case Enum():
-                shown["symbols"] = list(node.symbols)
-                return shown if node.default is None else shown | {"default": node.default}
-            case Fixed():
-                shown["size"] = node.size
-                return self._annotated(shown, node)
-            case Record():
-                shown["fields"] = [self._field(one) for one in node.fields]
-        return shown
-
-    def _field(self, field: Field) -> dict[str, Any]:
-        shown = {"name": field.name, "type": self.of(field.node)}
-        if field.aliases:
-            shown["aliases"] = list(field.aliases)
-        return shown | {"default": field.default} if field.has_default else shown
-
-    def _annotated(self, shown: dict[str, Any], node: Primitive | Fixed) -> dict[str, Any]:
-        if node.logical is None:
-            return shown
-        shown["logicalType"] = node.logical.name
-        if node.logical.precision:
-            shown |= {"precision": node.logical.precision, "scale": node.logical.scale}
-        return shown
-
-
-def _names_for(node: Named) -> Iterator[str]:
-    yield node.full_name
-    number = 2
-    while True:
-        yield f"{node.full_name}_{number}"
-        number += 1

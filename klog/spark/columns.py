@@ -76,29 +76,6 @@ class _Fields(NamedTuple):
     ends: Ints
 
 
-class _BatchFacts(NamedTuple):
-    """Of each batch of a run."""
-
-    base_offsets: Ints
-    attributes: Ints
-    last_offset_deltas: Ints
-    base_timestamps_ms: Ints
-    max_timestamps_ms: Ints
-    counts: Ints
-
-    @classmethod
-    def of(cls, headers: Sequence[BatchHeader]) -> _BatchFacts:
-        columns = BatchHeader._make(zip(*headers, strict=True))
-        return cls(
-            np.array(columns.base_offset, np.int64),
-            np.array(columns.attributes, np.int64),
-            np.array(columns.last_offset_delta, np.int64),
-            np.array(columns.base_timestamp_ms, np.int64),
-            np.array(columns.max_timestamp_ms, np.int64),
-            np.array(columns.count, np.int64),
-        )
-
-
 def decode(
     records: Bytes, wanted: Range, columns: Sequence[str] = tuple(SCHEMA.names), *, batch_bytes: int = BATCH_BYTES
 ) -> Iterator[pa.RecordBatch]:
@@ -135,8 +112,8 @@ def decode(
             yield from _decode(parts, headers, wanted, columns)
             parts, headers, size = [], [], 0
         if header.count > ROWS_AT_ONCE:
-            for piece in _pieces(part, header):
-                yield from _decode([piece.data], [piece.header], wanted, columns)
+            for piece, alone in _pieces(part, header):
+                yield from _decode([piece], [alone], wanted, columns)
             continue
         parts.append(part)
         headers.append(header)
@@ -145,24 +122,17 @@ def decode(
         yield from _decode(parts, headers, wanted, columns)
 
 
-class _Piece(NamedTuple):
-    """Some of a batch's records, as if they were all of it."""
-
-    data: Bytes
-    header: BatchHeader
-
-
-def _pieces(part: Bytes, header: BatchHeader) -> Iterator[_Piece]:
-    """A batch's records, so many at a time. `_decode` finds their errors."""
+def _pieces(part: Bytes, header: BatchHeader) -> Iterator[tuple[Bytes, BatchHeader]]:
+    """A batch's records, so many at a time, as if they were all of it. `_decode` finds their errors."""
     data, at, left = bytes(part), 0, header.count
     while left > ROWS_AT_ONCE:
         try:
             end = _one_by_one(data, at, ROWS_AT_ONCE, lambda _: None)
         except IndexError:
             raise CorruptBatch(f"the batch at {header.base_offset} ends before its last records") from None
-        yield _Piece(data[at:end], header._replace(count=ROWS_AT_ONCE))
+        yield data[at:end], header._replace(count=ROWS_AT_ONCE)
         at, left = end, left - ROWS_AT_ONCE
-    yield _Piece(data[at:], header._replace(count=left))
+    yield data[at:], header._replace(count=left)
 
 
 def _decode(
@@ -196,8 +166,9 @@ def _decode(
 def _fields(data: bytes, parts: Sequence[Bytes], headers: Sequence[BatchHeader]) -> _Fields:
     starts, batch_ends = _starts(data, parts, headers)
     array = np.frombuffer(data, np.uint8)
-    facts = _BatchFacts.of(headers)
-    counts = facts.counts
+    columns = zip(BatchHeader._fields, zip(*headers, strict=True), strict=True)
+    facts = {name: np.array(column, np.int64) for name, column in columns}
+    counts = facts["count"]
     ends = np.empty_like(starts)
     ends[:-1] = starts[1:]
     ends[np.cumsum(counts) - 1] = batch_ends
@@ -220,13 +191,13 @@ def _fields(data: bytes, parts: Sequence[Bytes], headers: Sequence[BatchHeader])
     def each(of_batches: Ints) -> Ints:
         return np.repeat(of_batches, counts)
 
-    _require((offset_deltas >= 0) & (offset_deltas <= each(facts.last_offset_deltas)), "an offset")
-    timestamps_ms = each(facts.base_timestamps_ms) + time_deltas
-    is_append_time = facts.attributes & LOG_APPEND_TIME != 0
+    _require((offset_deltas >= 0) & (offset_deltas <= each(facts["last_offset_delta"])), "an offset")
+    timestamps_ms = each(facts["base_timestamp_ms"]) + time_deltas
+    is_append_time = facts["attributes"] & LOG_APPEND_TIME != 0
     if is_append_time.any():
-        timestamps_ms = np.where(each(is_append_time), each(facts.max_timestamps_ms), timestamps_ms)
+        timestamps_ms = np.where(each(is_append_time), each(facts["max_timestamp_ms"]), timestamps_ms)
     return _Fields(
-        each(facts.base_offsets) + offset_deltas,
+        each(facts["base_offset"]) + offset_deltas,
         timestamps_ms,
         each(is_append_time).astype(np.int32),
         keys,
@@ -339,16 +310,8 @@ def _inside(fields: _Fields, wanted: Range) -> _Fields:
     inside = (offsets >= wanted.from_offset) & (offsets < wanted.to_offset)
     if inside.all():
         return fields
-    return _Fields(
-        offsets[inside],
-        fields.timestamps_ms[inside],
-        fields.timestamp_types[inside],
-        fields.keys.where(inside),
-        fields.values.where(inside),
-        fields.header_counts[inside],
-        fields.headers_at[inside],
-        fields.ends[inside],
-    )
+    kept: list[Any] = [one.where(inside) if isinstance(one, _Spans) else one[inside] for one in fields]
+    return _Fields(*kept)
 
 
 # --- Arrow arrays ---

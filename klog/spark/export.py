@@ -8,20 +8,21 @@ import multiprocessing
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import replace
-from multiprocessing import connection
 from typing import Any
 
-from klog.errors import HostError, KlogError, StorageError, UsageError
+from klog.errors import HostError, StorageError, UsageError
 from klog.export import run as export_run
 from klog.export.batch_writer import BatchWriter, WriteJob, WriteResult
 from klog.export.rows import ExportedRange
-from klog.export.stores.opening import open_store
+from klog.export.stores import open_store
 from klog.export.stores.store import Store
 from klog.spark.decoding import Decode
 from klog.spark.running import hadoop, jvm
-from klog.spark.running.target import SparkTarget
+from klog.spark.running.session import SparkTarget
 from klog.spark.short_errors import klog_errors, translated
 
 JVM_ENDS_S = 2.0
@@ -116,7 +117,7 @@ class DirectWriter(_OnSpark):
         target = replace(job, folder=job.attempts) if job.attempts else job
         try:
             self.ready(job.decode)
-            done = self._by_tasks(target) if self._where.has_context else self._by_query(target)
+            done = self._done(target)
             if job.attempts:
                 # From here on an attempt that another was quicker than writes to a folder that has another name.
                 job.store.remove(job.folder)
@@ -131,23 +132,20 @@ class DirectWriter(_OnSpark):
                 job.store.remove(stored.path)
         return written
 
-    def _by_tasks(self, job: WriteJob) -> list[str]:
-        from klog.spark.files import file_tasks
+    def _done(self, job: WriteJob) -> list[str]:
+        """What each task says that it has done."""
+        from klog.spark.files import FileTasks
 
-        tasks = file_tasks(job)
+        tasks = FileTasks(job)
         partitions = tasks.partitions()
         if not partitions:
             return []
+        count = len(partitions)
         with translating():
-            return list(self.spark.parallelize(partitions, len(partitions)).map(tasks.write).collect())
-
-    def _by_query(self, job: WriteJob) -> list[str]:
-        from klog.spark.files import KlogFiles, options_of
-
-        with translating():
-            self.spark.dataSource.register(KlogFiles)
-            rows = self.spark.read.format(KlogFiles.name()).options(**options_of(job)).load().collect()
-            return [row.done for row in rows]
+            if self._where.has_context:
+                return list(self.spark.parallelize(partitions, count).map(tasks.write).collect())
+            numbers = self.spark.range(0, count, 1, count)
+            return [row.done for row in numbers.mapInArrow(tasks.by_number(partitions), "done string").collect()]
 
 
 class SparkWriter(_OnSpark):
@@ -205,9 +203,9 @@ class LocalWriter:
 
     def write(self, job: WriteJob) -> WriteResult:
         """Raises what a task raised; HostError where a process was killed."""
-        from klog.spark.files import combine_results, file_tasks
+        from klog.spark.files import FileTasks, combine_results
 
-        tasks = file_tasks(job)
+        tasks = FileTasks(job)
         partitions = tasks.partitions()
         processes = min(len(partitions), os.cpu_count() or 1)
         written = map(tasks.write, partitions) if processes < 2 else _by_processes(tasks, partitions, processes)
@@ -219,54 +217,30 @@ class LocalWriter:
 
 
 def _by_processes(tasks: Any, partitions: Sequence[Any], processes: int) -> Iterator[str]:
-    """What `FileTasks.write` says of each partition, as it is done; each process has its share of them."""
-    context = multiprocessing.get_context("spawn")
-    running = {}
+    """What `FileTasks.write` says of each partition, as it is done."""
+    spawn = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(processes, spawn, initializer=_end_with_parent)
     try:
-        for number in range(processes):
-            pipe, other_end = context.Pipe(duplex=False)
-            process = context.Process(target=_write_share, args=(tasks, partitions[number::processes], other_end))
-            process.start()
-            other_end.close()
-            running[pipe] = process
-        while running:
-            ready = connection.wait(list(running))
-            for pipe in [one for one in running if one in ready]:
-                try:
-                    said = pipe.recv()
-                except EOFError:
-                    process = running.pop(pipe)
-                    process.join()
-                    if process.exitcode:
-                        raise HostError(
-                            f"a process that wrote files has ended with {process.exitcode}",
-                            hint="is there too little memory? the next run goes on",
-                        ) from None
-                    continue
-                if isinstance(said, KlogError):
-                    raise said
-                yield said
+        for done in as_completed([pool.submit(tasks.write, one) for one in partitions]):
+            yield done.result()
+    except BrokenProcessPool:
+        raise HostError(
+            "a process that wrote files was killed", hint="is there too little memory? the next run goes on"
+        ) from None
     finally:
-        for process in running.values():
-            process.kill()
-            process.join()
+        pool.shutdown(cancel_futures=True)
 
 
-def _write_share(tasks: Any, partitions: Sequence[Any], pipe: Any) -> None:
-    """In a process of its own, which ends with the one that has started it, however that ends."""
+def _end_with_parent() -> None:
+    """A process of the pool ends with the one that has started it, however that ends."""
     parent = multiprocessing.parent_process()
     assert parent is not None
 
-    def end_with_it() -> None:
+    def wait() -> None:
         parent.join()
         os._exit(1)
 
-    threading.Thread(target=end_with_it, name="end-with-parent", daemon=True).start()
-    try:
-        for one in partitions:
-            pipe.send(tasks.write(one))
-    except KlogError as error:
-        pipe.send(error)
+    threading.Thread(target=wait, name="end-with-parent", daemon=True).start()
 
 
 WRITERS: dict[str, Callable[[SparkTarget | None], BatchWriter]] = {

@@ -1,52 +1,31 @@
-"""The source of `klog export run` whose tasks write files themselves, instead of handing rows to Spark.
+"""The tasks of `klog export run` that write files themselves, instead of handing rows to Spark.
 
 Strategy: a task has its messages as Arrow columns, and Arrow writes files four times as fast as Spark does (which turns
-every row into its own form first), so only the scheduling and the retries are Spark's. Each attempt of a task writes
-files with names of its own, and what it says about them is its only row; Spark returns the rows of the attempts that
-counted. Every other file is what an attempt left that failed, or that another was quicker than.
-
-There are two ways to the tasks. Where there is a Spark context, this process plans and the context runs the tasks, and
-no query is planned: `FileTasks.write`. A Connect server takes queries alone, so there the same is a data source.
+every row into its own form first), so only the scheduling and the retries are Spark's. This process plans, and the
+tasks run in a context, in a query (a Connect server takes queries alone), or in processes of this machine. Each attempt
+of a task writes files with names of its own, and what it says about them is its only result; Spark returns the results
+of the attempts that counted. Every other file is what an attempt left that failed, or that another was quicker than.
 
 Limits: the tasks reach the store as the driver does. Other stores want Spark's own writers.
 """
 
 from __future__ import annotations
 
-import base64
 import json
-import pickle
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.datasource import DataSource
-
 from klog.client.servers import properties_of
-from klog.export.batch_writer import UNDECODABLE, FileLayout, WriteJob, WriteResult
-from klog.export.stores.store import Store
+from klog.export.batch_writer import UNDECODABLE, WriteJob, WriteResult
 from klog.names import TopicPartition
 from klog.spark.options import SourceOptions
+from klog.spark.planning import plan
 from klog.spark.short_errors import short_errors
-from klog.spark.source import KlogReader, TaskPartition
-from klog.spark.tasks import read_partition
+from klog.spark.tasks import TaskPartition, read_partition
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-
-class KlogFiles(DataSource):  # type: ignore[misc]  # pyspark is not typed here
-    """``format("klog-files")``: reading it writes files; a row is what a task has done. Options from `options_of`."""
-
-    @classmethod
-    def name(cls) -> str:
-        return "klog-files"
-
-    def schema(self) -> str:
-        return "done string"
-
-    def reader(self, schema: Any) -> FileTasks:
-        return FileTasks(SourceOptions.parse(self.options), self.options["job"])
 
 
 def source_options(job: WriteJob) -> dict[str, str]:
@@ -55,67 +34,51 @@ def source_options(job: WriteJob) -> dict[str, str]:
     return {**connecting, "ranges": json.dumps(job.ranges), "includeHeaders": "true"}
 
 
-def options_of(job: WriteJob) -> dict[str, str]:
-    """What a job is for Spark, whose options are texts."""
-    packed = pickle.dumps((job.store, job.folder, job.layout, job.decode, job.checksum))
-    return {**source_options(job), "job": base64.b64encode(packed).decode()}
-
-
-def file_tasks(job: WriteJob) -> FileTasks:
+class FileTasks:
     """The tasks of a job, to be planned here and run elsewhere."""
-    options = options_of(job)
-    return FileTasks(SourceOptions.parse(source_options(job)), options["job"])
 
-
-class FileTasks(KlogReader):
-    """Plans as the reader of messages does; a task writes what that one would have handed to Spark."""
-
-    def __init__(self, options: SourceOptions, job: str) -> None:
-        super().__init__(options)
+    def __init__(self, job: WriteJob) -> None:
         self.job = job
+        self.options = SourceOptions.parse(source_options(job))
 
-    def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
-
-        if isinstance(partition, TaskPartition):
-            yield pa.RecordBatch.from_pydict({"done": [self.write(partition)]})
+    def partitions(self) -> list[TaskPartition]:
+        return [TaskPartition(number, task) for number, task in enumerate(plan(self.options))]
 
     @short_errors()
     def write(self, partition: TaskPartition) -> str:
         """Write the files of one task; what it has done, as JSON for `combine_results`."""
-        store, folder, layout, decode, checksum = pickle.loads(base64.b64decode(self.job))
-        name = f"part-{partition.number:05d}-{uuid.uuid4()}"
-        batches = read_partition(self.options, partition)
-        return json.dumps(write(batches, store, folder, layout, name, self._decoder(decode), checksum=checksum))
-
-    def _decoder(self, decode: dict[str, Any] | None) -> Any:
-        if decode is None:
-            return None
         from klog.spark.decoding import decoder_of
 
-        return decoder_of(decode, self.options.bootstrap)
+        decoder = None if self.job.decode is None else decoder_of(self.job.decode, self.options.bootstrap)
+        name = f"part-{partition.number:05d}-{uuid.uuid4()}"
+        return json.dumps(write(self.job, read_partition(self.options, partition), name, decoder))
+
+    def by_number(
+        self, partitions: Sequence[TaskPartition]
+    ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+        """For ``mapInArrow``: from rows that are the numbers of partitions to what is done."""
+
+        def written(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            import pyarrow as pa
+
+            for batch in batches:
+                done = [self.write(partitions[number]) for number in batch.column(0).to_pylist()]
+                yield pa.RecordBatch.from_pydict({"done": done})
+
+        return written
 
 
-def write(
-    batches: Iterator[pa.RecordBatch],
-    store: Store,
-    folder: str,
-    layout: FileLayout,
-    name: str,
-    decoder: Any = None,
-    *,
-    checksum: bool = False,
-) -> dict[str, Any]:
+def write(job: WriteJob, batches: Iterator[pa.RecordBatch], name: str, decoder: Any = None) -> dict[str, Any]:
     """Write all batches; what was done, for `combine_results`. Without a batch there is no file."""
     from klog.export.checksum import add, checksums
     from klog.export.files.folder import FolderWriter
 
-    writer = FolderWriter(store, folder, layout, name)
+    writer = FolderWriter(job.store, job.folder, job.layout, name)
     sums: dict[TopicPartition, int] = {}
     schema_ids: set[int] = set()
     try:
         for batch in batches:
-            if checksum:
+            if job.checksum:
                 add(sums, checksums(batch))
             if decoder is None:
                 writer.write(batch)
@@ -132,7 +95,7 @@ def write(
         raise
     return {
         "files": files,
-        "checksums": [[*one, value] for one, value in sums.items()] if checksum else None,
+        "checksums": [[*one, value] for one, value in sums.items()] if job.checksum else None,
         "schema_ids": [*schema_ids],
         "met": [] if decoder is None else [*decoder.met],
         "left_out": [] if decoder is None else _left_out(decoder, schema_ids),

@@ -22,6 +22,7 @@ from typing import Any, Final
 from klog.client.raw_fetch import Range, RawCluster
 from klog.errors import UsageError
 from klog.names import TopicPartition
+from klog.spark.option_values import lowered
 from klog.spark.options import SourceOptions
 from klog.spark.planning import resolve
 
@@ -74,6 +75,21 @@ class Bounds:
         return self == Bounds()
 
 
+@dataclass
+class Reading:
+    """One of klog's in a plan: its options, and what the filter right above it leaves."""
+
+    options: dict[str, str]
+    bounds: Bounds
+
+    def left(self) -> str:
+        """What is left to be read, as the option ``ranges``."""
+        options = SourceOptions.parse(self.options)
+        with options.connect() as cluster:
+            ranges = options.ranges if options.ranges is not None else resolve(cluster, options)
+            return json.dumps(self.bounds.within(cluster, ranges))
+
+
 def where(frame: Any, condition: Any) -> Any:
     """``frame.where(condition)`` that reads only what the condition leaves, of a frame just loaded.
 
@@ -89,14 +105,11 @@ def where(frame: Any, condition: Any) -> Any:
         raise UsageError(
             "this frame is more than a topic as it was read", hint='klog.spark.where takes what format("klog") loads'
         )
-    bounds = _found_in(filtered)
-    if len(bounds) != 1 or bounds[0][1].is_everything:
+    found = _readings(filtered)
+    if len(found) != 1 or found[0].bounds.is_everything:
         return filtered
-    options = SourceOptions.parse(given)
-    with options.connect() as cluster:
-        left = bounds[0][1].within(cluster, options.ranges if options.ranges is not None else resolve(cluster, options))
     kept = {name: value for name, value in given.items() if name.lower() not in _SAYING_WHAT}
-    fresh = frame.sparkSession.read.format("klog").options(**kept, ranges=json.dumps(left))
+    fresh = frame.sparkSession.read.format("klog").options(**kept, ranges=found[0].left())
     return fresh.load().where(condition)
 
 
@@ -107,23 +120,23 @@ _SAYING_WHAT: Final = frozenset(
 """Options that ``ranges`` stands for."""
 
 
-def bounds_of(frame: Any) -> dict[str, Bounds]:
-    """By topic, what the filter right above it says. Of topics that the optimized plan reads once."""
-    found: dict[str, list[Bounds]] = {}
-    for topic, bounds in _found_in(frame):
+def readings_of(frame: Any) -> dict[str, Reading]:
+    """By topic, those of topics that the optimized plan reads once."""
+    found: dict[str, list[Reading]] = {}
+    for one in _readings(frame):
+        topic = lowered(one.options).get("subscribe")
         if topic is not None:
-            found.setdefault(topic, []).append(bounds)
+            found.setdefault(topic, []).append(one)
     return {topic: all_[0] for topic, all_ in found.items() if len(all_) == 1}
 
 
-def _found_in(frame: Any) -> list[tuple[str | None, Bounds]]:
-    """Each reading of klog's in the plan: the option ``subscribe``, and what the filter right above it says."""
-    found: list[tuple[str | None, Bounds]] = []
+def _readings(frame: Any) -> list[Reading]:
+    found: list[Reading] = []
     _walk(frame._jdf.queryExecution().optimizedPlan(), None, found)
     return found
 
 
-def _walk(plan: Any, parent: Any, found: list[tuple[str | None, Bounds]]) -> None:
+def _walk(plan: Any, parent: Any, found: list[Reading]) -> None:
     children = plan.children()
     options = _options_of(plan) if children.isEmpty() else None
     if options is not None:
@@ -131,7 +144,7 @@ def _walk(plan: Any, parent: Any, found: list[tuple[str | None, Bounds]]) -> Non
         if parent is not None and parent.nodeName() == "Filter":
             for condition in _conjuncts(parent.condition()):
                 bounds.take(condition)
-        found.append(({name.lower(): value for name, value in options.items()}.get("subscribe"), bounds))
+        found.append(Reading(options, bounds))
     for subquery in _all(plan.subqueries()):
         _walk(subquery, None, found)
     for child in _all(children):

@@ -220,12 +220,3 @@ def warn_of(names: Sequence[str]) -> None:
             "" if len(names) == 1 else "s",
             ", ".join(names),
         )
-
-
-def markdown() -> str:
-    """The table of ``docs/pipeline.md``."""
-    lines = ["| option | queries | beside the connector | default | |", "|---|---|---|---|---|"]
-    for one in OPTIONS:
-        text = one.text.replace("|", "\\|")
-        lines.append(f"| `{one.name}` | {', '.join(one.where)} | {one.beside} | {one.default} | {text} |")
-    return "\n".join(lines)

@@ -8,28 +8,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from klog.client.raw_fetch import Range
+from klog.config.units import worded_duration_ms
 from klog.errors import UsageError
 from klog.names import TopicPartition
 
-_DURATION = re.compile(r"(\d+)\s*([a-z]*)")
-_UNIT_MS = {
-    "ms": 1,
-    "s": 1000,
-    "sec": 1000,
-    "second": 1000,
-    "seconds": 1000,
-    "m": 60_000,
-    "min": 60_000,
-    "minute": 60_000,
-    "minutes": 60_000,
-    "h": 3_600_000,
-    "hour": 3_600_000,
-    "hours": 3_600_000,
-    "d": 86_400_000,
-    "day": 86_400_000,
-    "days": 86_400_000,
-}
-"""As Spark writes durations; a number alone is milliseconds there too."""
 _OF_JAVA = re.compile(r"\\[pP0].?|&&|\[\^?\]?[^][]*\[|\(\?\w*x")
 """What Python has not, or takes for something else, outside of escapes: properties, octal codes, intersections, classes
 of classes, and ``(?x)``, under which Java leaves out spaces in classes too."""
@@ -73,10 +55,10 @@ def duration_ms(given: Mapping[str, str], name: str, default_ms: int) -> int:
     text = given.get(name.lower())
     if text is None:
         return default_ms
-    match = _DURATION.fullmatch(text.strip().lower())
-    if match is None or (match[2] or "ms") not in _UNIT_MS:
+    found = worded_duration_ms(text)
+    if found is None:
         raise UsageError(f'option "{name}": {text!r} is not a duration like 500ms, 30s, 15m or 2h')
-    return int(match[1]) * _UNIT_MS[match[2] or "ms"]
+    return found
 
 
 def offsets(name: str, text: str) -> dict[TopicPartition, int]:

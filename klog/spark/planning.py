@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -23,7 +24,6 @@ from klog.errors import (
 )
 from klog.names import TopicPartition
 from klog.spark.options import Bound, SourceOptions
-from klog.spark.splits import cut_and_pack, cut_at, cut_evenly
 
 UNANSWERED = (CannotConnect, TimedOut, LeaderNotAvailable, NotLeader)
 """A broker is away, or has just lost a partition: the same question may be answered later."""
@@ -231,3 +231,56 @@ def _at(cluster: RawCluster, bound: Bound, ends: Ends) -> dict[TopicPartition, i
     for one, at in cluster.offsets(others).items():
         found[one] = None if at < 0 else at
     return found
+
+
+# --- Which task reads what: by offset, which is a byte address, so that tasks are balanced without asking anybody ---
+
+PACKED_RANGES_MAX = 1000
+"""Ranges in one task: each costs a round trip, so a task of thousands of tiny ones would be the last to end."""
+
+Align = Callable[[Range, int], int]
+"""(range, offset inside it) -> the offset to cut at instead: a batch's start, so that no batch is decoded twice."""
+
+
+def cut_evenly(ranges: Sequence[Range], pieces: int, align: Align) -> list[tuple[Range, ...]]:
+    """About ``pieces`` tasks (the connector's minPartitions): each range has its share by length, at least one."""
+    total = sum(one.to_offset - one.from_offset for one in ranges)
+    return [
+        (part,)
+        for one in ranges
+        for part in cut(one, max(1, round((one.to_offset - one.from_offset) / total * pieces)), align)
+    ]
+
+
+def cut_and_pack(ranges: Sequence[Range], split_bytes: int, align: Align) -> list[tuple[Range, ...]]:
+    """Tasks of about ``split_bytes``: longer ranges are cut evenly, shorter ones share a task in their order."""
+    tasks: list[tuple[Range, ...]] = []
+    packed: list[Range] = []
+    packed_bytes = 0
+    for one in ranges:
+        size = one.to_offset - one.from_offset
+        if size > split_bytes:
+            tasks.extend((part,) for part in cut(one, -(-size // split_bytes), align))
+            continue
+        if packed and (packed_bytes + size > split_bytes or len(packed) >= PACKED_RANGES_MAX):
+            tasks.append(tuple(packed))
+            packed, packed_bytes = [], 0
+        packed.append(one)
+        packed_bytes += size
+    if packed:
+        tasks.append(tuple(packed))
+    return tasks
+
+
+def cut(one: Range, pieces: int, align: Align) -> list[Range]:
+    """The range in at most ``pieces`` parts of about equal length; together exactly the range, none empty."""
+    size = one.to_offset - one.from_offset
+    cuts = {align(one, one.from_offset + size * i // pieces) for i in range(1, pieces)}
+    inner = sorted(at for at in cuts if one.from_offset < at < one.to_offset)
+    return cut_at(one, inner)
+
+
+def cut_at(one: Range, offsets: Sequence[int]) -> list[Range]:
+    """The range cut at these offsets, which are ascending and inside it."""
+    edges = [one.from_offset, *offsets, one.to_offset]
+    return [one._replace(from_offset=start, to_offset=end) for start, end in itertools.pairwise(edges)]

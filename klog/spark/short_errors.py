@@ -23,7 +23,7 @@ _OF_WORKERS: Final = ("PYTHON_WORKER_FACTORY_SECRET", "PYTHON_UNIX_DOMAIN_ENABLE
 """One of them Spark gives to each Python process that it starts, of tasks and of planners: how they find it again."""
 
 _PYTHON_ERROR: Final = re.compile(r"^[\s:]*(\w+(?:\.\w+)*(?:Error|Exception): .*)$", re.MULTILINE)
-_CALLING: Final = "An error occurred while calling"
+_CALLING: Final = "An error occurred while"
 """How py4j begins what a call into the JVM has raised."""
 _KLOG_ERROR: Final = re.compile(r"klog\.(?:\w+\.)*(\w+): (.*)(?:\s*\n\s*hint: (.*))?")
 
@@ -37,6 +37,12 @@ _DAEMON_ENDED: Final = "EOFException occurred while reading the port number"
 
 class PythonWorkerLost(HostError):
     """A Python process of Spark's has ended, and not by what it was to do. The next try starts another one."""
+
+
+def first_line(text: str) -> str:
+    """Of what Spark has raised, without py4j's own words."""
+    lines = [line.lstrip(": ") for line in text.strip().splitlines() if not line.startswith(_CALLING)]
+    return lines[0] if lines else text
 
 
 @contextmanager
@@ -75,8 +81,7 @@ def translated(text: str) -> KlogError:
         return PythonWorkerLost("the process that starts Spark's Python workers has ended", hint="was it killed?")
     raised = _PYTHON_ERROR.findall(text.partition("Traceback (most recent call last)")[2].partition("\tat ")[0])
     said = [line for line in raised if _CALLING not in line]
-    lines = [line.lstrip(": ") for line in text.strip().splitlines() if not line.startswith(_CALLING)] or [text]
-    return StorageError(f"Spark failed: {said[-1] if said else lines[0]}")
+    return StorageError(f"Spark failed: {said[-1] if said else first_line(text)}")
 
 
 @contextmanager

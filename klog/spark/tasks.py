@@ -26,7 +26,8 @@ PYARROW_MIN = (18,)
 
 
 class Versions(NamedTuple):
-    """Of one Python process; what was planned under others may be read otherwise here."""
+    """Of one Python process, without Spark's and Python's patches; what was planned under others may be read otherwise
+    here."""
 
     klog: str
     pyspark: str
@@ -38,7 +39,8 @@ class Versions(NamedTuple):
 
         from klog import __version__
 
-        return cls(__version__, pyspark.__version__, ".".join(platform.python_version_tuple()[:2]))
+        spark, python = pyspark.__version__.split(".")[:2], platform.python_version_tuple()[:2]
+        return cls(__version__, ".".join(spark), ".".join(python))
 
 
 class TaskPartition(InputPartition):  # type: ignore[misc]  # pyspark is not typed here

@@ -31,7 +31,7 @@ async def _fields(cluster: Cluster, topic: str, form: Form) -> list[str] | None:
         return fields_of(form.json)
     if form.avro is False:
         return None
-    from klog.schemas.decoding.flat import parse_record
+    from klog.schemas.decoding.arrow import parse_record
 
     registry = RemoteRegistry(cluster, asyncio.get_running_loop())
     schema_id = form.avro

@@ -10,16 +10,14 @@ Limits: Parquet; a batch without rows makes none. Batches of results cannot be m
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
 from typing import Any
 
 from klog import __version__
 from klog.errors import Refused, UsageError
-from klog.export.commit import commit_batch
 from klog.export.file_statistics import count_files
 from klog.export.manifest import ExportIdentity, Manifest, now
 from klog.export.root import ExportRoot, Staged
-from klog.export.run import TableChoice, check_same_table, check_table
+from klog.export.run import TableChoice, check_fixed, check_table, of_table
 from klog.spark.frames import COMPRESSION, readable_times
 from klog.spark.running import hadoop
 from klog.streams.batch import Batch
@@ -52,7 +50,7 @@ class ExportSink:
                 f"{self._place} is the export of {', '.join(sorted(known.topic_ids))}", hint="name another folder"
             )
         if known is not None:
-            check_same_table(self._place, known, self._table)
+            check_fixed(self._place, *of_table(known, self._table))
         names = [] if frame is None else [name.lower() for name in frame.columns]
         doubled = sorted({name for name in names if names.count(name) > 1 or name == "batch"})
         if doubled:
@@ -108,11 +106,9 @@ class ExportSink:
                 stream_batch=batch.number,
             )
 
-        if commit_batch(place, 0 if last is None else last[0].batch + 1, fill) is False:
+        if place.commit_batch(0 if last is None else last[0].batch + 1, fill) is False:
             raise Refused(f"another process writes batches of this query to {place}", hint="stop one of them")
 
     def _identity(self, query: str) -> ExportIdentity:
         made = ExportIdentity(None, FORMAT, {}, {}, now(), __version__, stream=query)
-        if self._table is None:
-            return made
-        return replace(made, commit=self._table.format, table=self._table.described(self._place))
+        return made if self._table is None else self._table.named(made, self._place)

@@ -1,4 +1,5 @@
-"""The text of a stream: a file of Python with a function ``stream``, or one query in SQL.
+"""What `klog stream run` is given: inputs, a sink, and a program, which is a file of Python with a function
+``stream``, or one query in SQL.
 
 A program in Python:
 
@@ -19,8 +20,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from klog.config.properties import read_text
 from klog.errors import KlogError, NoSuchThing, UsageError
+from klog.export.run import TableChoice
 from klog.names import check_topic_name, name_in_program
+from klog.streams.batch import Sink
 from klog.streams.stream import Mode, Stream
 from klog.streams.streams import Form, Streams
 
@@ -86,6 +90,61 @@ def open_inputs(
             stream = stream.then(lambda frame: frame.withWatermark(late.on, late.by))
         found[one.name] = stream
     return found
+
+
+def sink_of(servers: str, text: str, key: tuple[str, ...], table: TableChoice | None = None) -> Sink:
+    """The sink of ``--to``; ``table``: what an export's root becomes. UsageError for another text."""
+    kind, colon, name = text.partition(":")
+    if kind == "topic" and colon:
+        from klog.streams.topic_sink import TopicSink
+
+        check_topic_name(name)
+        if table is not None:
+            raise UsageError("--table is for an export", hint=f"--to export:ROOT --table {table.format}")
+        return TopicSink(servers, name, key=key)
+    if kind == "export" and name:
+        from klog.streams.export_sink import ExportSink
+
+        if key:
+            raise UsageError("--key is for a topic")
+        return ExportSink(name, table)
+    raise UsageError(f"--to {text}: where to?", hint="topic:NAME or export:ROOT")
+
+
+@dataclass(frozen=True)
+class Program:
+    """One of a file of Python, and a query in SQL."""
+
+    path: Path | None = None
+    sql: str | None = None
+
+    @classmethod
+    def of(cls, path: Path | None, sql: str | None) -> Program:
+        """By the words of a command. UsageError for none, for two, and for a file of another kind."""
+        if (path is None) == (sql is None):
+            raise UsageError(
+                "a file or -e SQL says what to compute" if path is None else "a file and -e exclude each other"
+            )
+        if path is None:
+            return cls(sql=sql)
+        if path.suffix == ".py":
+            return cls(path=path)
+        if path.suffix == ".sql":
+            try:
+                return cls(path=path, sql=read_text(path))
+            except (OSError, UnicodeDecodeError) as error:
+                raise UsageError(f"{path} cannot be read: {error}") from None
+        raise UsageError(f"{path} is neither .py nor .sql")
+
+    def __str__(self) -> str:
+        return str(self.path) if self.path is not None else str(self.sql)
+
+    def stream(self, streams: Streams, inputs: Mapping[str, Stream], mode: Mode = "append") -> Stream:
+        """What it computes from the inputs, which are by name. Errors of `from_python` and `from_sql`."""
+        if self.sql is not None:
+            return from_sql(self.sql, streams, inputs, mode)
+        assert self.path is not None
+        return from_python(self.path, streams, inputs)
 
 
 def from_python(path: Path, streams: Streams, inputs: Mapping[str, Stream]) -> Stream:

@@ -10,7 +10,6 @@ above it, the text is asked again of a view that leaves out what the filter does
 from __future__ import annotations
 
 import dataclasses
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -19,9 +18,7 @@ from typing import Any
 from klog.client.raw_fetch import RawCluster
 from klog.errors import UsageError
 from klog.spark.export import translating
-from klog.spark.narrowing import bounds_of
-from klog.spark.options import SourceOptions
-from klog.spark.planning import resolve
+from klog.spark.narrowing import readings_of
 from klog.streams.program import Input
 from klog.streams.streams import Form, Streams
 
@@ -71,15 +68,12 @@ def _topics_in(bootstrap: str, text: str) -> list[Input]:
 def _narrowed(streams: Streams, frame: Any, named: Mapping[str, Input]) -> bool:
     """Make the views again that need not read everything; whether there is one."""
     found = False
-    for topic, bounds in bounds_of(frame).items():
+    for topic, reading in readings_of(frame).items():
         views = [one for one in named.values() if one.topic == topic]
-        if bounds.is_everything or len(views) != 1:
-            continue
-        whole = SourceOptions.parse({"bootstrap.servers": streams.bootstrap, "subscribe": topic})
-        with RawCluster(streams.bootstrap) as cluster:
-            options = {"ranges": json.dumps(bounds.within(cluster, resolve(cluster, whole)))}
-        streams.frame(topic, views[0].form, options).createOrReplaceTempView(views[0].name)
-        found = True
+        if not reading.bounds.is_everything and len(views) == 1:
+            left = streams.frame(topic, views[0].form, {"ranges": reading.left()})
+            left.createOrReplaceTempView(views[0].name)
+            found = True
     return found
 
 

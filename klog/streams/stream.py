@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from klog.errors import UsageError
-from klog.export.stores.opening import open_store
+from klog.export.stores import open_store
 from klog.spark.running import hadoop
 from klog.streams.batch import Batch, Sink, Step
 

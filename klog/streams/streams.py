@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from klog.client.servers import librdkafka_servers
 from klog.errors import UsageError
 from klog.streams.latest import ExportedRows, LatestValues
 from klog.streams.stream import Stream
 
+if TYPE_CHECKING:
+    from klog.spark.running.session import SparkTarget
+
 Bad = Literal["fail", "null"]
+
+SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 
 MESSAGE = ("key", "topic", "partition", "offset", "timestamp")
 """Of a message's columns, those that decoded rows keep. Where a field has such a name, the message's is
@@ -39,6 +45,14 @@ class Form:
             raise UsageError(f"{' and '.join(given)} exclude each other")
         if self.bad not in ("fail", "null"):
             raise UsageError(f'bad: "fail" or "null", not {self.bad!r}')
+
+
+def with_few_partitions(where: SparkTarget) -> SparkTarget:
+    """Spark divides what it shuffles in 200 parts, which on one machine is work for nothing. A checkpoint keeps the
+    number that it was begun with."""
+    if where.master is not None and not where.master.startswith("local"):
+        return where
+    return replace(where, settings={SHUFFLE_PARTITIONS: str(os.cpu_count() or 2), **where.settings})
 
 
 @dataclass(frozen=True)

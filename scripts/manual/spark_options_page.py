@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from klog.spark.option_table import markdown
+from klog.spark.option_table import OPTIONS
 
 PATH = "docs/pipeline.md"
 
@@ -16,4 +16,9 @@ def with_table(page: str) -> str:
     _, end, after = rest.partition(_END)
     if not end:
         raise ValueError(f"{PATH}: the lines {_BEGIN!r} and {_END!r} are missing")
-    return f"{before}{begin}{markdown()}\n{end}{after}"
+    lines = ["| option | queries | beside the connector | default | |", "|---|---|---|---|---|"]
+    for one in OPTIONS:
+        text = one.text.replace("|", "\\|")
+        lines.append(f"| `{one.name}` | {', '.join(one.where)} | {one.beside} | {one.default} | {text} |")
+    table = "\n".join(lines)
+    return f"{before}{begin}{table}\n{end}{after}"

@@ -23,6 +23,7 @@ from fastavro import _read_py as _fastavro
 from fastavro import parse_schema
 from fastavro.io.binary_decoder import BinaryDecoder
 
+from klog.record.records import varint
 from klog.schemas.avro import Array, Fixed, Map, Node, Primitive, Record, Union
 from klog.schemas.decoding.arrow import logical_of, members_of
 
@@ -306,34 +307,55 @@ PROMOTED |= {"string": ["bytes"], "bytes": ["string"]}
 NUMBERS = {"int", "long", "float", "double"}
 
 
-class Schemas:
-    """Random schemas in JSON. Names are numbered, so that no two types share one."""
+def fields(**types: Any) -> dict[str, Any]:
+    return {"type": "record", "name": "r", "fields": [{"name": name, "type": one} for name, one in types.items()]}
 
-    def __init__(self, dice: random.Random) -> None:
+
+def logical(type_: str, logical_type: str, **more: Any) -> dict[str, Any]:
+    return {"type": type_, "logicalType": logical_type, **more}
+
+
+class Schemas:
+    """Random schemas in JSON. Names are numbered, so that no two types share one.
+
+    ``is_entangled``: types are named again, also inside themselves, which columns cannot be.
+    """
+
+    def __init__(self, dice: random.Random, *, is_entangled: bool = False) -> None:
         self.dice = dice
         self.names = 0
+        self.is_entangled = is_entangled
+        self.defined: list[str] = []
 
     def name(self, what: str) -> str:
         self.names += 1
         return f"{what}{self.names}"
 
+    def type_name(self, what: str) -> str:
+        self.defined.append(self.name(what))
+        return self.defined[-1]
+
     def record(self, depth: int = 3) -> dict[str, Any]:
+        name = self.type_name("space.R")
         fields = [
             {"name": self.name("f"), "type": self.any(depth - 1)} for _ in range(self.dice.choice([0, 1, 2, 3, 5]))
         ]
-        return {"type": "record", "name": self.name("space.R"), "fields": fields}
+        return {"type": "record", "name": name, "fields": fields}
 
     def any(self, depth: int) -> Any:
+        if self.is_entangled and self.defined and self.dice.random() < 0.2:
+            again = self.dice.choice(self.defined)
+            return ["null", again] if self.dice.random() < 0.5 else again
         kind = self.dice.randrange(10 if depth > 0 else 6)
         if kind < 3:
             return self.dice.choice([*PRIMITIVES, "null"])
         if kind == 3:
             return dict(self.dice.choice(LOGICAL))
         if kind == 4:
-            return {"type": "fixed", "name": self.name("F"), **self.dice.choice(FIXED)}
+            return {"type": "fixed", "name": self.type_name("space.F"), **self.dice.choice(FIXED)}
         if kind == 5:
             symbols = [self.name("S") for _ in range(self.dice.randint(1, 4))]
-            return {"type": "enum", "name": self.name("E"), "symbols": symbols}
+            return {"type": "enum", "name": self.type_name("space.E"), "symbols": symbols}
         if kind == 6:
             return self.record(depth)
         if kind == 7:
@@ -349,11 +371,15 @@ class Schemas:
         """
         found: dict[str, Any] = {}
         for _ in range(self.dice.randint(1, 4)):
+            before = len(self.defined)
             one = self.dice.choice(["null", self.any(depth - 1)])
             kind = one if isinstance(one, str) else one["type"] if isinstance(one, dict) else "union"
+            kind = "number" if kind in NUMBERS else "text" if kind in ("bytes", "string") else kind
+            kind = one["name"] if kind in ("record", "enum", "fixed") else kind
+            if one == "null" or kind == "union" or kind in found:
+                del self.defined[before:]
             if kind != "union":
-                kind = "number" if kind in NUMBERS else "text" if kind in ("bytes", "string") else kind
-                found[kind if kind not in ("record", "enum", "fixed") else one["name"]] = one
+                found.setdefault(kind, one)
         branches = list(found.values()) or ["null"]
         return plain(branches) if len(branches) > 2 or "null" not in branches else branches
 
@@ -500,16 +526,8 @@ DEFAULTS: list[tuple[Any, Any]] = [
 ]
 
 
-def number(value: int) -> bytes:
-    """As Avro writes it."""
-    left = (value << 1) ^ (value >> 63)
-    left &= 2**64 - 1
-    found = bytearray()
-    while left > 0x7F:
-        found.append(left & 0x7F | 0x80)
-        left >>= 7
-    found.append(left)
-    return bytes(found)
+number = varint
+"""As Avro writes it."""
 
 
 def text(schema: Any) -> str:

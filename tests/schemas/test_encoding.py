@@ -18,7 +18,7 @@ from klog.schemas.encoding import Encoder, parse_json
 from tests.chance import seed_of
 from tests.rows import each
 from tests.schemas import avro_reference as reference
-from tests.schemas.avro_schemas import fields, logical
+from tests.schemas.avro_reference import fields, logical
 
 
 def encoded(schema: Any, text: str) -> bytes:

@@ -19,7 +19,7 @@ from klog.schemas.decoding.decoder import Decoding
 from klog.schemas.decoding.row_decoder import NO_SCHEMA, RowDecoder
 from klog.schemas.inference import DEPTH_MAX, FIELDS_MAX, infer
 from tests.rows import each
-from tests.schemas.avro_schemas import fields, logical
+from tests.schemas.avro_reference import fields, logical
 
 
 def decoder(schema: Any, **settings: Any) -> RowDecoder:

@@ -12,15 +12,14 @@ from hypothesis import strategies as st
 
 from klog.export.message_columns import SCHEMA
 from klog.protocol.schema_errors import InvalidSchema
-from klog.schemas.decoding.arrow import arrow_type, parse_columns
+from klog.schemas.decoding.arrow import TAKEN, arrow_type, parse_columns
 from klog.schemas.decoding.decoder import Decoding
-from klog.schemas.decoding.flat import TAKEN
 from klog.schemas.decoding.items import Items
 from klog.schemas.decoding.plan import plan
 from klog.schemas.decoding.steps import Enum, Member, Record, Refuse, Step, Union
 from klog.schemas.widening import widened
 from tests.rows import each
-from tests.schemas.avro_schemas import logical
+from tests.schemas.avro_reference import logical
 
 
 def visit(**types: Any) -> str:

@@ -203,7 +203,7 @@ def race(act: Callable[[Given], object], *given: Given) -> None:
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """The session, with Spark's retries of tasks, as `klog export run` has it."""
     from klog.spark.running.session import start_session
-    from klog.streams.job import SHUFFLE_PARTITIONS
+    from klog.streams.streams import SHUFFLE_PARTITIONS
 
     with pytest.MonkeyPatch.context() as patch:
         for name, value in spark_environment().items():

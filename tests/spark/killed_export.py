@@ -121,7 +121,7 @@ def forked(act: Callable[[], None]) -> int:
 
 def by_spark(bootstrap: str, topic: str, root: str, point: str) -> None:
     from klog.spark.export import DirectWriter
-    from klog.spark.running.target import SparkTarget
+    from klog.spark.running.session import SparkTarget
 
     run(bootstrap, [topic], root, DirectWriter(SparkTarget("local[2,4]")), on_step=killer(root, point))
 

@@ -17,12 +17,11 @@ from klog.errors import Refused, UsageError
 from klog.export.compact import compact
 from klog.export.gc import find_garbage
 from klog.export.rows import ExportedRange
-from klog.export.run import TableChoice, run
+from klog.export.run import TableChoice
 from klog.export.verify import verify
 from klog.spark.decoding import Decode
-from klog.spark.export import LocalWriter
+from tests.spark import exporting
 from tests.spark.conftest import Message, NewTopic, TopicOnBroker, make_messages
-from tests.spark.killed_export import Kill, kill_each
 
 pytestmark = pytest.mark.xdist_group("tables")  # whose libraries take seconds to load
 
@@ -108,7 +107,7 @@ def table(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
 
 def export(topic: TopicOnBroker, table: OthersTable, **options: Any) -> list[ExportedRange]:
     options.setdefault("choice", table.choice)
-    return run(topic.bootstrap, [topic.name], str(table.root), LocalWriter(), table=options.pop("choice"), **options)
+    return exporting.export(topic, table.root, table=options.pop("choice"), **options)
 
 
 def states(topic: TopicOnBroker, table: OthersTable) -> list[str]:
@@ -133,19 +132,6 @@ def test_rows_of_others_and_their_files_stay(new_topic: NewTopic, table: OthersT
         compact(str(table.root))
     table.append(table.read().filter(pc.field("offset") == sent[0]))
     assert states(topic, table) == ["wrong-count"]
-
-
-@pytest.mark.long("test_tables.py kills the same commit, in a table of klog's")
-def test_what_a_killed_run_has_committed_is_not_there_twice(new_topic: NewTopic, table: OthersTable) -> None:
-    topic = new_topic()
-    table.create(theirs())
-    sent = topic.produce(make_messages(10))
-    kill = Kill(topic.name, str(table.root), "committed", table.choice)
-    assert kill_each(topic.bootstrap, {kill: kill}) == {kill: True}
-    assert (table.theirs(), table.ours()) == (["a", "b"], sent)
-    sent += topic.produce(make_messages(10))
-    assert [row.messages for row in export(topic, table)] == [10]
-    assert (table.theirs(), table.ours(), states(topic, table)) == (["a", "b"], sent, ["ok"])
 
 
 def test_fields_of_messages_go_into_columns_of_others(new_topic: NewTopic, table: OthersTable) -> None:

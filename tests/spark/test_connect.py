@@ -9,8 +9,7 @@ import pytest
 
 from klog.errors import CannotConnect, HostError, UsageError
 from klog.spark.running.connect import connect_session
-from klog.spark.running.session import check_master
-from klog.spark.running.target import SparkTarget
+from klog.spark.running.session import SparkTarget, check_master
 from klog.spark.running.workers import explained
 from tests.spark.refusals import not_refused
 

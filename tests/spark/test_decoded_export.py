@@ -15,7 +15,6 @@ import pytest
 from klog.client.raw_fetch import RawCluster
 from klog.coordination.schemas import AVRO, SchemaRegistry
 from klog.errors import Refused, UsageError
-from klog.export import run as export_run
 from klog.export.compact import compact
 from klog.export.files import FORMATS, format_named
 from klog.export.listing import list_batches
@@ -26,8 +25,9 @@ from klog.export.verify import verify
 from klog.record.avro_framing import frame
 from klog.spark import read_export
 from klog.spark.decoding import Decode
-from klog.spark.export import LocalWriter, run_export
+from klog.spark.export import run_export
 from tests.rows import each
+from tests.spark import exporting
 from tests.spark.conftest import Message, NewTopic, TopicOnBroker
 
 
@@ -78,9 +78,7 @@ def export(
 ) -> int:
     """How many messages a run took."""
     plan = Decode("avro", reader).plan
-    rows = export_run.run(
-        topic.bootstrap, [topic.name], str(root), LocalWriter(), decode=plan, format=format_, **options
-    )
+    rows = exporting.export(topic, root, decode=plan, format=format_, **options)
     return sum(row.messages or 0 for row in rows)
 
 
@@ -94,7 +92,7 @@ def files_of(root: Path, format_: str, *, undecodable: bool) -> list[dict[str, A
     """The rows of the export's files of one kind, by offset."""
     kind = format_named(format_)
     rows: list[dict[str, Any]] = []
-    for path in [*root.glob(f"data/batch=*/**/*{kind.suffix}"), *current_undecodable(root, kind.suffix)]:
+    for path in [*root.glob(f"data/batch=*/**/*{kind.SUFFIX}"), *current_undecodable(root, kind.SUFFIX)]:
         if path.is_file() and ("_undecodable" in path.parts) is undecodable:
             with path.open("rb") as source:
                 rows += [row for batch in kind.read(source, None) for row in batch.to_pylist()]
@@ -103,7 +101,7 @@ def files_of(root: Path, format_: str, *, undecodable: bool) -> list[dict[str, A
 
 
 def read_whole(path: Path, format_: str) -> list[pa.RecordBatch]:
-    if not path.name.endswith(format_named(format_).suffix):
+    if not path.name.endswith(format_named(format_).SUFFIX):
         return []
     with path.open("rb") as source:
         return list(format_named(format_).read(source, None, thorough=True))
@@ -130,9 +128,7 @@ def test_two_versions_and_garbage(registry: SchemaRegistry, new_topic: NewTopic,
     root = tmp_path / "root"
     notes: list[str] = []
     plan = Decode("avro").plan
-    rows = export_run.run(
-        topic.bootstrap, [topic.name], str(root), LocalWriter(), decode=plan, format=format_, on_note=notes.append
-    )
+    rows = exporting.export(topic, root, decode=plan, format=format_, on_note=notes.append)
     assert [(row.messages, row.undecodable) for row in rows] == [(len(values), len(garbage))]
     for found in (list_batches(str(root)), status(topic.bootstrap, str(root)), verify(topic.bootstrap, str(root))):
         assert [row.undecodable for row in found] == [len(garbage)]
@@ -287,9 +283,7 @@ def test_values_at_the_ends_of_their_types_can_be_written(
     topic.produce([Message(None, frame(schema_id, value)) for value in values])
     for format_ in FORMATS:
         root = tmp_path / format_
-        rows = export_run.run(
-            topic.bootstrap, [topic.name], str(root), LocalWriter(), decode=Decode("avro").plan, format=format_
-        )
+        rows = exporting.export(topic, root, decode=Decode("avro").plan, format=format_)
         assert sum(row.messages or 0 for row in rows) == 3
         found = [batch for path in root.glob("data/batch=*/*") for batch in read_whole(path, format_)]
         assert sum(batch.num_rows for batch in found) == 3

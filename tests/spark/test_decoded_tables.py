@@ -14,9 +14,9 @@ from klog.coordination.schemas import SchemaRegistry
 from klog.export.listing import list_batches
 from klog.export.root import ExportRoot
 from klog.export.rows import ExportedRange
-from klog.export.run import TableChoice, run
+from klog.export.run import TableChoice
 from klog.spark.decoding import Decode
-from klog.spark.export import LocalWriter
+from tests.spark import exporting
 from tests.spark.conftest import Message, NewTopic, TopicOnBroker
 from tests.spark.exporting import killed_at, states, when
 from tests.spark.test_decoded_export import record, register, send
@@ -45,7 +45,7 @@ OTHER = record("Visit", {"name": "page", "type": "int"})
 def export(topic: TopicOnBroker, root: Path, table: str | None = None, **options: Any) -> list[ExportedRange]:
     if table is not None:
         options = {"decode": Decode("avro").plan, "table": TableChoice(table), **options}
-    return run(topic.bootstrap, [topic.name], str(root), LocalWriter(), **options)
+    return exporting.export(topic, root, **options)
 
 
 def first(number: int) -> dict[str, Any]:

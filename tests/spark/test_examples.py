@@ -15,10 +15,11 @@ from typing import Any
 
 import pytest
 
-from klog.spark.running.target import SparkTarget
-from klog.streams import job, running
+from klog.spark.running.session import SparkTarget
+from klog.streams import running
 from klog.streams.folder import StreamFolder
-from klog.streams.program import Input
+from klog.streams.program import Input, Program, open_inputs, sink_of
+from klog.streams.streams import Streams, with_few_partitions
 from tests.broker_fixture import ROOT
 from tests.cli.example_lines import example
 from tests.cli.runner import klog
@@ -139,18 +140,14 @@ def test_an_example_of_the_page(broker: Any, new_topic: NewTopic, tmp_path: Path
             inputs.append(Input(name, one.form))
     path.write_text(text)
     key = tuple(re.findall(r"--key (\w+)", flags))
-    made = job.Job(
-        broker.bootstrap,
-        tuple(inputs),
-        job.Program.of(path, None),
-        job.sink_of(broker.bootstrap, f"topic:{target.name}", key),
-        str(tmp_path / "checkpoint"),
-        SparkTarget("local[2,4]"),
-        "example",
-        options={"startingOffsets": "earliest"},
-        once=True,
-    )
-    running.run(StreamFolder(tmp_path, "example"), made.start, threading.Event())
+    sink = sink_of(broker.bootstrap, f"topic:{target.name}", key)
+
+    def start() -> Any:
+        streams = Streams(broker.bootstrap, with_few_partitions(SparkTarget("local[2,4]")).session())
+        computed = Program.of(path, None).stream(streams, open_inputs(streams, tuple(inputs), {}))
+        return computed.start(sink, str(tmp_path / "checkpoint"), available_now=True)
+
+    running.run(StreamFolder(tmp_path, "example"), start, threading.Event())
     found = sorted((one.value or b"").decode() for one in target.messages())
     assert found == sorted(output.splitlines())
     assert {json.loads(one)[key[0]] for one in found} == {(one.key or b"").decode() for one in target.messages()}

@@ -58,7 +58,7 @@ def batch_of(rows: Sequence[dict[str, Any]]) -> pa.RecordBatch:
 
 def written(name: str, batches: Sequence[pa.RecordBatch], **options: Any) -> bytes:
     sink = io.BytesIO()
-    writer = format_named(name).writer(sink, batches[0].schema, **options)
+    writer = format_named(name).Writer(sink, batches[0].schema, **options)
     for batch in batches:
         writer.write(batch)
     writer.close()
@@ -287,7 +287,7 @@ def test_a_cut_file_is_corrupt(name: str) -> None:
 def test_formats_are_known_by_name_and_by_files() -> None:
     for name in FORMATS:
         kind = format_named(name)
-        assert type(format_of(f"a/part-0{kind.suffix}")) is type(kind)
+        assert format_of(f"a/part-0{kind.SUFFIX}") is kind
     for path in ("a/_SUCCESS", "a/.part-0.parquet.crc", "a/_klog_manifest.json", "a/.part-0.json", "x"):
         assert format_of(path) is None
     with pytest.raises(Refused, match="csv"):
@@ -298,7 +298,7 @@ def test_a_full_disk_is_an_error() -> None:
     batch = batch_of(some_rows(5000))
     for name in FORMATS:
         with Path("/dev/full").open("wb", buffering=0) as full, pytest.raises(OSError):
-            writer = format_named(name).writer(full, SCHEMA)
+            writer = format_named(name).Writer(full, SCHEMA)
             writer.write(batch)
             writer.close()
 

@@ -17,9 +17,10 @@ from klog.coordination.schemas import SchemaRegistry
 from klog.errors import Refused, UsageError
 from klog.export.compact import compact
 from klog.export.partitioning import TEXT_MAX, Partitioning, folder_text
-from klog.export.run import TableChoice, run
+from klog.export.run import TableChoice
 from klog.spark.decoding import Decode
-from klog.spark.export import LocalWriter, run_export
+from klog.spark.export import run_export
+from tests.spark import exporting
 from tests.spark.conftest import Message, NewTopic
 from tests.spark.exporting import states
 from tests.spark.refusals import not_refused
@@ -98,7 +99,7 @@ def test_a_table_by_icebergs_transforms(new_topic: NewTopic, tmp_path: Path, how
     topic, root = new_topic(), tmp_path / "t"
     keys = [b"%03d" % number for number in range(40)] + [None]
     topic.produce([Message(key, b"v") for key in keys])
-    run(topic.bootstrap, [topic.name], str(root), LocalWriter(), table=TableChoice("iceberg"), partition_by=how)
+    exporting.export(topic, root, table=TableChoice("iceberg"), partition_by=how)
     assert [row["key"] for row in rows(root, "iceberg")] == keys
     assert states(root, topic) == ["ok"]
     parts = iceberg(root).inspect.partitions()
@@ -113,7 +114,7 @@ def test_plain_files_by_a_column(registry: SchemaRegistry, new_topic: NewTopic, 
     send(registry, topic, FIRST, *(first(number % 3) for number in range(9)))
     options: dict[str, Any] = {"decode": Decode("avro").plan, "partition_by": "page"}
     for _ in range(2):
-        run(topic.bootstrap, [topic.name], str(root), LocalWriter(), **options)
+        exporting.export(topic, root, **options)
         send(registry, topic, FIRST, *(first(number % 3) for number in range(3)))
     assert sorted(path.name for path in (root / "data/batch=0000000000").iterdir() if path.is_dir()) == [
         "page=%2F0", "page=%2F1", "page=%2F2"
@@ -133,7 +134,7 @@ def test_what_is_refused(registry: SchemaRegistry, new_topic: NewTopic, tmp_path
     for table, how in ((None, "nope"), (None, "bucket(4,key)"), ("delta", "truncate(2,key)"), ("delta", "key")):
         choice = None if table is None else TableChoice(table)
         with pytest.raises(UsageError):
-            run(topic.bootstrap, [topic.name], str(root), LocalWriter(), table=choice, partition_by=how)
+            exporting.export(topic, root, table=choice, partition_by=how)
     with pytest.raises(UsageError, match="time"):
         run_export(topic.bootstrap, [topic.name], str(root), writer="spark", partition_by="key")
     assert not root.exists()

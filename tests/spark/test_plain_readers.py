@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import duckdb
 import polars as pl
@@ -14,11 +13,10 @@ import pytest
 
 from klog.coordination.schemas import SchemaRegistry
 from klog.export.compact import compact
-from klog.export.run import run
 from klog.record.avro_framing import frame
 from klog.spark.decoding import Decode
-from klog.spark.export import LocalWriter
 from tests.schemas.avro_reference import number
+from tests.spark import exporting
 from tests.spark.conftest import NOW_MS, Message, NewTopic
 from tests.spark.exporting import states
 from tests.spark.test_decoded_export import record, register
@@ -51,7 +49,7 @@ def data(registry: SchemaRegistry, new_topic: NewTopic, tmp_path: Path) -> tuple
 
     def export() -> None:
         plan = Decode("avro").plan
-        run(topic.bootstrap, [topic.name], str(tmp_path), LocalWriter(), decode=plan, partition_by="hour")
+        exporting.export(topic, tmp_path, decode=plan, partition_by="hour")
 
     def typed(count: int) -> list[Message]:
         return [Message(None, frame(schema_id, number(n)), (), NOW_MS - n * HOUR_MS) for n in range(count)]
@@ -75,12 +73,3 @@ def test_they_read_the_plain_folder(data: tuple[Path, list[int]]) -> None:
     assert {path.name.partition("-")[0] for path in folder.rglob("*") if path.is_file()} == {"part", "_klog"}
     undecodable = duckdb.sql(f"SELECT count(*) FROM '{folder.parent}/batches/*/_undecodable/**/*.parquet'").fetchall()
     assert undecodable == [(2 + 2 + 1 + 1,)]  # those of the merged batches are there twice, until gc
-
-
-@pytest.mark.long("other readers of it are above; Spark reads in test_decoded_export.py")
-@pytest.mark.spark
-def test_spark_reads_the_plain_folder(spark: Any, data: tuple[Path, list[int]]) -> None:
-    folder, offsets = data
-    frame = spark.read.parquet(str(folder))
-    assert sorted(row.offset for row in frame.collect()) == offsets
-    assert {"batch", "dt", "hour", "record"} <= set(frame.columns)

@@ -15,9 +15,9 @@ import pytest
 from klog.coordination.java import find_java
 from klog.errors import UsageError
 from klog.spark.running import class_archive
-from klog.spark.running.class_archive import NONE, TRIES, ClassArchive, open_archive
+from klog.spark.running.class_archive import NONE, ClassArchive, open_archive
 from klog.spark.running.daemon import without_zips
-from klog.spark.running.target import SparkTarget
+from klog.spark.running.session import SparkTarget
 from tests.broker_fixture import ROOT
 from tests.server.asking import until
 
@@ -81,22 +81,6 @@ def test_a_jvm_that_was_killed_while_it_wrote_leaves_nothing_that_is_used(tmp_pa
     assert not list(tmp_path.glob("*.jsa"))
 
 
-def test_where_no_archive_can_be_written_it_is_not_tried_for_ever(tmp_path: Path) -> None:
-    for _ in range(TRIES):
-        assert part_of(tmp_path).suffix == ".part"
-    assert opened(tmp_path) == NONE
-
-
-def test_an_archive_that_was_cut_off_is_removed(tmp_path: Path, archive: Path) -> None:
-    shutil.copy(archive, part_of(tmp_path))
-    opened(tmp_path)
-    (kept,) = tmp_path.glob("*.jsa")
-    kept.chmod(0o644)
-    kept.write_bytes(kept.read_bytes()[:-1])
-    opened(tmp_path).close()
-    assert not kept.exists()
-
-
 @pytest.mark.parametrize("name", ["JAVA_TOOL_OPTIONS", "HADOOP_CONF_DIR", "SPARK_HOME"])
 def test_who_tunes_the_jvm_or_its_class_path_gets_no_archive(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -109,10 +93,6 @@ def test_who_tunes_the_jvm_or_its_class_path_gets_no_archive(
 def test_a_cache_that_cannot_be_written_costs_the_archive_alone(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     assert opened(tmp_path / "file") == NONE
-    part_of(tmp_path)
-    (lock,) = tmp_path.glob("*.lock")
-    lock.write_text("something else")
-    assert opened(tmp_path) == NONE
 
 
 def test_the_zips_of_the_package_are_passed_over_and_those_of_an_installed_spark_are_not(tmp_path: Path) -> None:
@@ -145,8 +125,7 @@ _STARTED = """
 import sys
 from pathlib import Path
 from pyspark import SparkContext
-from klog.spark.running.session import start_session
-from klog.spark.running.target import SparkTarget
+from klog.spark.running.session import SparkTarget, start_session
 where = SparkTarget("local[1]", settings={"spark.task.maxFailures": "2"}, cache=Path(sys.argv[1]))
 context = where.context()
 assert where.context() is context

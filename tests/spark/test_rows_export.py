@@ -13,11 +13,11 @@ from klog.errors import NoSuchThing, Refused, UsageError
 from klog.export.listing import list_batches
 from klog.export.root import ExportRoot
 from klog.export.rows import ExportedRange
-from klog.export.run import TableChoice, run
+from klog.export.run import TableChoice
 from klog.protocol.schema_errors import InvalidSchema
 from klog.spark.decoding import Decode
-from klog.spark.export import LocalWriter
 from tests.schemas.test_protobuf_decoding import FILES, Visit
+from tests.spark import exporting
 from tests.spark.conftest import Message, NewTopic, TopicOnBroker
 from tests.spark.exporting import states
 from tests.spark.test_tables import FORMATS, rows
@@ -32,7 +32,7 @@ def send(topic: TopicOnBroker, *values: Any, partition: int = 0) -> list[int]:
 
 
 def export(topic: TopicOnBroker, root: Path, reader: str | None = None, **options: Any) -> list[ExportedRange]:
-    return run(topic.bootstrap, [topic.name], str(root), LocalWriter(), decode=Decode("json", reader).plan, **options)
+    return exporting.export(topic, root, decode=Decode("json", reader).plan, **options)
 
 
 def typed(root: Path) -> list[dict[str, Any]]:
@@ -74,7 +74,7 @@ def test_a_schema_is_inferred_once_and_kept(new_topic: NewTopic, tmp_path: Path)
     assert (identity.decode["form"], identity.decode["column"]) == ("json", "value")
     assert set(states(root, topic)) == {"ok"}
     with pytest.raises(Refused):
-        run(topic.bootstrap, [topic.name], str(root), LocalWriter(), decode=Decode("json:key").plan)
+        exporting.export(topic, root, decode=Decode("json:key").plan)
 
 
 def test_a_schema_that_is_given(new_topic: NewTopic, tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ def test_fields_of_json_are_columns_of_a_table(new_topic: NewTopic, tmp_path: Pa
     assert (second["page"], second["value_offset"], second["tags"]) == ("/b", None, None)
     assert len(undecodable(root)) == 1
     send(topic, {"page": "/c"})
-    assert [row.messages for row in run(topic.bootstrap, [topic.name], str(root), LocalWriter())] == [1]
+    assert [row.messages for row in exporting.export(topic, root)] == [1]
     assert len(rows(root, table)) == 3
     assert len([*list_batches(str(root))]) == 2
 
@@ -138,7 +138,7 @@ def test_without_json_there_is_no_schema(new_topic: NewTopic, tmp_path: Path) ->
     with pytest.raises(Refused):
         export(topic, tmp_path / "none")
     with pytest.raises(UsageError):
-        run(topic.bootstrap, [topic.name], str(tmp_path / "none"), LocalWriter(), decode=Decode("xml").plan)
+        exporting.export(topic, tmp_path / "none", decode=Decode("xml").plan)
     assert not (tmp_path / "none").exists()
 
 
@@ -149,7 +149,7 @@ def test_protocol_buffers_by_a_descriptor(new_topic: NewTopic, tmp_path: Path) -
 
     def one_run(reader: str | None, where: Path = root, **options: Any) -> list[ExportedRange]:
         plan = Decode("protobuf", reader).plan
-        return run(topic.bootstrap, [topic.name], str(where), LocalWriter(), decode=plan, **options)
+        return exporting.export(topic, where, decode=plan, **options)
 
     one_run(f"{file}#shop.Visit")
     assert [None if row["record"] is None else row["record"]["user"] for row in typed(root)] == [5, None]

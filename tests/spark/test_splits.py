@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from klog.client.raw_fetch import Range
-from klog.spark.splits import PACKED_RANGES_MAX, cut, cut_and_pack, cut_evenly
+from klog.spark.planning import PACKED_RANGES_MAX, cut, cut_and_pack, cut_evenly
 
 
 @st.composite

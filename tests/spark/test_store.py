@@ -23,8 +23,8 @@ from bench.maven import PeerMissing, hdfs_jars
 from klog.errors import Refused, StorageError, UsageError
 from klog.export.manifest import Manifest
 from klog.export.root import ExportRoot
+from klog.export.stores import open_store
 from klog.export.stores.local import LocalStore
-from klog.export.stores.opening import open_store
 from klog.export.stores.store import Store
 from klog.spark.running import hadoop
 from tests.spark.conftest import race

@@ -1,4 +1,4 @@
-"""Whole exports in other stores than folders: an object store, and one of Hadoop's file systems."""
+"""Whole exports in other stores than folders: where a manifest commits, and one of Hadoop's file systems."""
 
 from __future__ import annotations
 
@@ -9,43 +9,20 @@ import pytest
 
 from klog.errors import NoSuchThing, StorageError
 from klog.export.root import ExportRoot
-from klog.export.stores.opening import open_store
+from klog.export.stores import open_store
 from klog.export.verify import verify
 from klog.spark import read_export
 from klog.spark.export import run_export
 from klog.spark.running import hadoop
-from klog.spark.running.target import SparkTarget
+from klog.spark.running.session import SparkTarget
 from tests.spark.conftest import NewTopic, make_messages
 from tests.spark.exporting import export
 from tests.spark.handmade import LocalByManifest
-from tests.spark.killed_export import Kill, kill_each
-from tests.spark.s3_server import BUCKET, S3
-from tests.spark.test_store import hdfs, s3, server
+from tests.spark.test_store import hdfs
 
-__all__ = ["hdfs", "s3", "server"]
+__all__ = ["hdfs"]
 
 pytestmark = pytest.mark.xdist_group("store")  # whose servers test_store.py has started
-
-
-@pytest.mark.long("test_export_run.py kills runs at any step, test_store.py tells how an object store differs")
-def test_a_run_to_s3_is_killed_and_the_next_one_makes_it_whole(s3: S3, new_topic: NewTopic, tmp_path: Path) -> None:
-    topic = new_topic(1)
-    produced = topic.produce(make_messages(200))
-    urls = {step: f"s3://{BUCKET}/{tmp_path.name}-{step}" for step in ("flushed", "committed")}
-    kills = {step: Kill(topic.name, url, step) for step, url in urls.items()}
-    assert kill_each(topic.bootstrap, kills) == dict.fromkeys(urls, True)
-    for step, url in urls.items():
-        root = ExportRoot(url)
-        committed = step == "committed"
-        assert root.batches() == ([0] if committed else [])
-        left = root.uncommitted()
-        assert len(left) == (0 if committed else 1)
-        assert bool(export(topic, url)) == (not committed)
-        (check,) = verify(topic.bootstrap, url)
-        assert (check.state, check.messages) == ("ok", len(produced))
-        assert root.uncommitted() == left
-        assert root.discard_stale(-60) == left
-        assert {check.state for check in verify(topic.bootstrap, url)} == {"ok"}
 
 
 class LostAnswer(LocalByManifest):

@@ -11,7 +11,7 @@ import pytest
 
 from klog.errors import UsageError
 from klog.spark.export import run_export
-from klog.spark.narrowing import Bounds, bounds_of
+from klog.spark.narrowing import Bounds, readings_of
 from klog.streams import question
 from klog.streams.program import Input
 from klog.streams.streams import Form, Streams
@@ -72,8 +72,8 @@ def test_conditions_narrow_what_is_read_and_never_what_is_found(asked: tuple[Str
         text = f"SELECT partition, offset, timestamp, key FROM {name} WHERE {condition}"
         assert rows(streams, text) == [one for one in everything if means(one)], condition
         streams.frame(topic.name, Form(text=True)).createOrReplaceTempView(name)
-        bounds = bounds_of(streams.session.sql(text))
-        assert (bounds[topic.name] != Bounds()) == is_narrowed, condition
+        readings = readings_of(streams.session.sql(text))
+        assert (readings[topic.name].bounds != Bounds()) == is_narrowed, condition
 
 
 def test_forms_exports_and_what_is_wrong(asked: tuple[Streams, TopicOnBroker], tmp_path: Path) -> None:

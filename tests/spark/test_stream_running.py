@@ -21,8 +21,7 @@ from klog.spark.short_errors import PythonWorkerLost
 from klog.streams import running, status
 from klog.streams.batch_ends import BatchEnds, Ends
 from klog.streams.folder import Description, Progress, StreamFolder, all_streams
-from klog.streams.job import Program, sink_of
-from klog.streams.program import Input, check_names, from_python
+from klog.streams.program import Input, Program, check_names, from_python, sink_of
 from klog.streams.stream import Stream
 from klog.streams.streams import Streams
 from tests.broker_fixture import ROOT, RunningBroker

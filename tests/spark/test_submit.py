@@ -41,8 +41,6 @@ def test_files_go_along(tmp_path: Path) -> None:
 def test_what_spark_cannot_do_is_refused(master: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cluster"):
         submission(EXPORT, tmp_path, master=master, deploy_mode="cluster")
-    with pytest.raises(UsageError, match="client, cluster"):
-        submission(EXPORT, tmp_path, master=master, deploy_mode="remote")
 
 
 def test_kubernetes_needs_an_image_which_may_be_named(tmp_path: Path) -> None:

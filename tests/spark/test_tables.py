@@ -18,7 +18,6 @@ from klog.export.compact import compact
 from klog.export.gc import find_garbage
 from klog.export.listing import batch_with, commit_of, list_batches
 from klog.export.root import ExportRoot
-from klog.export.rows import ExportedRange
 from klog.export.run import TableChoice
 from klog.export.status import status
 from klog.export.tables import commits
@@ -26,7 +25,7 @@ from klog.export.tables.table import TableBatch
 from klog.export.verify import verify
 from klog.names import TopicPartition
 from tests.spark.conftest import NOW_MS, Message, NewTopic, make_messages
-from tests.spark.exporting import export, killed_at, states, when
+from tests.spark.exporting import export, killed_at, states
 from tests.spark.killed_export import Kill, kill_each
 
 pytestmark = pytest.mark.xdist_group("tables")  # whose libraries take seconds to load
@@ -181,20 +180,6 @@ def test_killed_between_the_tables_commit_and_the_roots(new_topic: NewTopic, tmp
     assert place.store.names(commits.MANIFESTS) == []
 
 
-@pytest.mark.parametrize("table", ONE)
-def test_of_two_runs_one_commits_a_batch(new_topic: NewTopic, tmp_path: Path, table: str) -> None:
-    topic, root = new_topic(), tmp_path / "t"
-    sent = topic.produce(make_messages(10))
-    export(topic, root, table)
-    sent += topic.produce(make_messages(10))
-    inner: list[ExportedRange] = []
-    assert export(topic, root, on_step=when("flushed", lambda: inner.extend(export(topic, root)))) == []
-    assert [one.messages for one in inner] == [10]
-    assert [row["offset"] for row in rows(root, table)] == sent
-    assert states(root, topic) == ["ok"]
-    assert [row.what for row in find_garbage(str(root), older_than_s=0)] == []
-
-
 @pytest.mark.parametrize("table", FORMATS)
 def test_two_runs_that_have_both_looked_commit_a_batch_once(
     new_topic: NewTopic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table: str
@@ -207,6 +192,7 @@ def test_two_runs_that_have_both_looked_commit_a_batch_once(
     meanwhile = [lambda: export(topic, root), lambda: upkeep(root, table)]
     tried = between_look_and_commit(monkeypatch, table, meanwhile)
     assert export(topic, root) == []  # the other run has committed it
+    assert find_garbage(str(root), older_than_s=0) == []
     assert [row["offset"] for row in rows(root, table)] == sent
     sent += topic.produce(make_messages(10))
     assert [row.messages for row in export(topic, root)] == [10]  # behind what is no batch

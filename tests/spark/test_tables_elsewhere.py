@@ -26,7 +26,6 @@ from klog.spark.export import LocalWriter
 from tests.spark import s3_server
 from tests.spark.conftest import NewTopic, TopicOnBroker, make_messages
 from tests.spark.exporting import when
-from tests.spark.killed_export import Kill, kill_each
 from tests.spark.s3_server import BUCKET
 
 pytestmark = [
@@ -144,28 +143,6 @@ def test_runs_add_to_a_table(place: Place, new_topic: NewTopic) -> None:
     else:
         lazy = pl.scan_iceberg(place.iceberg(), reader_override="pyiceberg")
     assert sorted(lazy.collect()["offset"].to_list()) == sorted(sent + more)
-
-
-def test_one_of_two_runs_adds_a_batch(place: Place, new_topic: NewTopic) -> None:
-    topic = new_topic()
-    sent = topic.produce(make_messages(40))
-    assert place.export(topic, on_step=when("written", lambda: place.export(topic))) == []
-    assert place.offsets() == sent
-    assert {row.state for row in verify(topic.bootstrap, place.root)} == {"ok"}
-
-
-@pytest.mark.parametrize("step", ["flushed", "committed"])
-def test_a_killed_run_leaves_all_of_a_batch_or_nothing(place: Place, new_topic: NewTopic, step: str) -> None:
-    topic = new_topic()
-    sent = topic.produce(make_messages(60))
-    place.export(topic)
-    sent += topic.produce(make_messages(15))
-    assert kill_each(topic.bootstrap, {step: Kill(topic.name, place.root, step)}) == {step: True}
-    assert len(place.offsets()) == (75 if step == "committed" else 60)
-    sent += topic.produce(make_messages(5))
-    place.export(topic)
-    assert place.offsets() == sent
-    assert {row.state for row in verify(topic.bootstrap, place.root)} == {"ok"}
 
 
 def test_a_commit_whose_answer_is_lost_counts_once(

@@ -8,20 +8,19 @@ from typing import Any
 import pytest
 
 from klog.errors import UnknownTopicOrPartition, UsageError
-from klog.export.run import run
 from klog.spark.decoding import Decode
-from klog.spark.export import LocalWriter
 from klog.streams import undecodable
 from klog.streams.part_writer import PartWriter
 from klog.streams.undecodable import UndecodableTopic
 from tests.cli.runner import klog
+from tests.spark import exporting
 from tests.spark.conftest import Message, NewTopic, TopicOnBroker
 from tests.spark.exporting import states
 from tests.tools.copies import everything
 
 
 def export(topic: TopicOnBroker, root: Path, **options: Any) -> None:
-    run(topic.bootstrap, [topic.name], str(root), LocalWriter(), decode=Decode("json").plan, **options)
+    exporting.export(topic, root, decode=Decode("json").plan, **options)
 
 
 def bad(number: int) -> Message:
@@ -113,7 +112,7 @@ def test_what_cannot_be(new_topic: NewTopic, tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:  # before the first run, which would not decode
         UndecodableTopic(topic.bootstrap, target.name, str(plain), (), decodes=False).write()
     assert "--decode" in (caught.value.hint or "")
-    run(topic.bootstrap, [topic.name], str(plain), LocalWriter())
+    exporting.export(topic, plain)
     with pytest.raises(UsageError):
         UndecodableTopic(topic.bootstrap, target.name, str(plain), (), decodes=False).write()
     assert UndecodableTopic(topic.bootstrap, target.name, str(root), (), decodes=False).write() == 1

@@ -16,14 +16,15 @@ import json
 import os
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import BinaryIO, Final
 
 import numpy as np
 import pyarrow as pa
 
 from klog.errors import CorruptLog
+from klog.export.files import GROUP_BYTES, FileWriter
 from klog.export.files.avro_encoding import avro_schema, encode_rows
-from klog.export.files.format import GROUP_BYTES, FileWriter
 from klog.protocol.schema_errors import InvalidSchema
 from klog.record.records import varint
 from klog.schemas import parsing
@@ -34,6 +35,7 @@ from klog.schemas.decoding.items import Items
 from klog.schemas.decoding.plan import plan
 from klog.schemas.parsing import parse
 
+SUFFIX: Final = ".avro"
 MAGIC: Final = b"Obj\x01"
 SYNC_BYTES: Final = 16
 CODEC: Final = "snappy"
@@ -50,29 +52,21 @@ DEPTH_MAX: Final = 2 * parsing.DEPTH_MAX + 10
 """Of the types in a file's schema: each level of a decoded record is also in a union with null."""
 
 
-class AvroFormat:
-    suffix = ".avro"
-
-    def writer(self, sink: BinaryIO, schema: pa.Schema, *, group_bytes: int = GROUP_BYTES) -> AvroWriter:
-        return AvroWriter(sink, schema)
-
-    def read(
-        self, source: BinaryIO, columns: Sequence[str] | None, *, thorough: bool = False
-    ) -> Iterator[pa.RecordBatch]:
-        try:
-            schema, sync = _read_header(source)
-            names = [field.name for field in schema.fields]
-            wanted = names if columns is None else [name for name in columns if name in names]
-            if wanted:
-                yield from _decode(_blocks(source, sync), schema, wanted)
-        except (ValueError, KeyError, IndexError, EOFError, InvalidSchema, pa.ArrowException, OSError) as error:
-            raise CorruptLog(f"not an Avro container file, or a changed one: {error}") from None
+def read(source: BinaryIO, columns: Sequence[str] | None, *, thorough: bool = False) -> Iterator[pa.RecordBatch]:
+    try:
+        schema, sync = _read_header(source)
+        names = [field.name for field in schema.fields]
+        wanted = names if columns is None else [name for name in columns if name in names]
+        if wanted:
+            yield from _decode(_blocks(source, sync), schema, wanted)
+    except (ValueError, KeyError, IndexError, EOFError, InvalidSchema, pa.ArrowException, OSError) as error:
+        raise CorruptLog(f"not an Avro container file, or a changed one: {error}") from None
 
 
-class AvroWriter(FileWriter):
+class Writer(FileWriter):
     """Each batch is written as it comes, in blocks; the file ends with its last block."""
 
-    def __init__(self, sink: BinaryIO, schema: pa.Schema) -> None:
+    def __init__(self, sink: BinaryIO, schema: pa.Schema, group_bytes: int = GROUP_BYTES) -> None:
         self._sink = sink
         self._schema = schema
         self._sync = os.urandom(SYNC_BYTES)
@@ -160,7 +154,7 @@ def _windows(blocks: Iterable[tuple[int, bytes]]) -> Iterator[list[tuple[int, by
 
 def _decode(blocks: Iterable[tuple[int, bytes]], schema: Record, wanted: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """A block is read as an array of records, by a reader that has only the wanted fields."""
-    reader = Record(schema.full_name, frozenset(), tuple(field for field in schema.fields if field.name in wanted))
+    reader = replace(schema, fields=tuple(field for field in schema.fields if field.name in wanted))
     items = Items(pa.list_(arrow_type(reader)), "", plan(schema, reader))
     for window in _windows(blocks):
         counts = np.array([count for count, _ in window], np.int64)

@@ -15,8 +15,7 @@ import pyarrow as pa
 
 from klog.errors import StorageError
 from klog.export.batch_writer import FileLayout
-from klog.export.files import FileFormat, format_named
-from klog.export.files.format import GROUP_BYTES, FileWriter
+from klog.export.files import GROUP_BYTES, FileWriter, format_named
 from klog.export.files.json_values import DAY_MAX, DAY_MIN
 from klog.export.partitioning import NULL_FOLDER, Partitioning, folder_text, hashed
 from klog.export.stores.store import Store
@@ -65,7 +64,7 @@ class FolderWriter:
         self._layout = layout
         self._partitioning = None if layout.partition_by is None else Partitioning.parse(layout.partition_by)
         self._name = name
-        self._format: FileFormat = format_named(layout.format)
+        self._format = format_named(layout.format)
         self._group_bytes = min(GROUP_BYTES, layout.max_file_bytes or GROUP_BYTES)
         self._open: dict[str, _OpenFile] = {}
         self._written: list[WrittenFile] = []
@@ -182,10 +181,10 @@ class FolderWriter:
             largest.held_bytes = 0
 
     def _new(self, place: str, schema: pa.Schema) -> _OpenFile:
-        path = f"{place}{self._name}-{len(self._written) + len(self._open):03d}{self._format.suffix}"
+        path = f"{place}{self._name}-{len(self._written) + len(self._open):03d}{self._format.SUFFIX}"
         sink = self._store.open_output(f"{self._folder}/{path}")
         with self._translating(path):
-            return _OpenFile(sink, self._format.writer(sink, schema, group_bytes=self._group_bytes), path)
+            return _OpenFile(sink, self._format.Writer(sink, schema, self._group_bytes), path)
 
     def _end(self, place: str) -> None:
         one = self._open[place]

@@ -22,11 +22,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from klog.errors import CorruptLog
-from klog.export.files.format import GROUP_BYTES, FileWriter
+from klog.export.files import GROUP_BYTES, FileWriter
 from klog.export.files.json_values import json_values
 from klog.render.jsonl import json_of, json_of_headers, rfc3339
 from klog.render.values import text_of
 
+SUFFIX: Final = ".jsonl.gz"
 CHUNK_BYTES: Final = 8 * 1024 * 1024
 LINE_BYTES_MAX: Final = 1 << 30
 """A message of the largest size that a broker can be set to take, with each of its bytes escaped."""
@@ -53,27 +54,19 @@ _HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary(
 _TIMESTAMP: Final = pa.timestamp("us", "UTC")
 
 
-class JsonLinesFormat:
-    suffix = ".jsonl.gz"
-
-    def writer(self, sink: BinaryIO, schema: pa.Schema, *, group_bytes: int = GROUP_BYTES) -> JsonLinesWriter:
-        return JsonLinesWriter(sink, schema)
-
-    def read(
-        self, source: BinaryIO, columns: Sequence[str] | None, *, thorough: bool = False
-    ) -> Iterator[pa.RecordBatch]:
-        try:
-            with gzip.GzipFile(fileobj=source, mode="rb") as lines:
-                for chunk in _chunks(lines):
-                    yield _parsed(chunk, columns)
-        except (ValueError, EOFError, zlib.error, pa.ArrowException, OSError) as error:
-            raise CorruptLog(f"no lines of JSON, or changed ones: {error}") from None
+def read(source: BinaryIO, columns: Sequence[str] | None, *, thorough: bool = False) -> Iterator[pa.RecordBatch]:
+    try:
+        with gzip.GzipFile(fileobj=source, mode="rb") as lines:
+            for chunk in _chunks(lines):
+                yield _parsed(chunk, columns)
+    except (ValueError, EOFError, zlib.error, pa.ArrowException, OSError) as error:
+        raise CorruptLog(f"no lines of JSON, or changed ones: {error}") from None
 
 
-class JsonLinesWriter(FileWriter):
+class Writer(FileWriter):
     """Each batch is written as it comes; the file ends with its last one: a gzip file may consist of several."""
 
-    def __init__(self, sink: BinaryIO, schema: pa.Schema) -> None:
+    def __init__(self, sink: BinaryIO, schema: pa.Schema, group_bytes: int = GROUP_BYTES) -> None:
         self._sink = sink
         columns = set(schema.names)
         self._is_message = columns <= set(_OWN) and {"topic", "partition", "offset", "timestamp"} <= columns

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import pyarrow.orc as orc
 
 from klog.errors import CorruptLog
-from klog.export.files.format import GROUP_BYTES, FileWriter
+from klog.export.files import GROUP_BYTES, FileWriter
 
 COMPRESSION: Final = "zstd"
 TIMES: Final = pa.timestamp("us", "UTC")
@@ -18,27 +18,20 @@ TIMESTAMP_US_MAX: Final = (2**63 - 1) // 1000
 """Arrow reads ORC's times as nanoseconds since 1970: 1677 to 2262. Those beyond are written as the last of these."""
 BATCH_ROWS: Final = 1024
 """Rows that Arrow hands to ORC at once; what it has not room for in one it copies."""
+SUFFIX: Final = f".{COMPRESSION}.orc"
 
 
-class OrcFormat:
-    suffix = f".{COMPRESSION}.orc"
-
-    def writer(self, sink: BinaryIO, schema: pa.Schema, *, group_bytes: int = GROUP_BYTES) -> OrcWriter:
-        return OrcWriter(sink, group_bytes)
-
-    def read(
-        self, source: BinaryIO, columns: Sequence[str] | None, *, thorough: bool = False
-    ) -> Iterator[pa.RecordBatch]:
-        try:
-            file = orc.ORCFile(source)
-            names = set(file.schema.names)
-            wanted = None if columns is None else [one for one in columns if one in names]
-            for stripe in range(file.nstripes):
-                found = file.read_stripe(stripe, columns=None if thorough else wanted)
-                found.validate(full=True)  # ORC has no checksums; a damaged text may not be UTF-8
-                yield _as_messages_have_it(found if wanted is None else found.select(wanted))
-        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-            raise CorruptLog(str(error)) from None
+def read(source: BinaryIO, columns: Sequence[str] | None, *, thorough: bool = False) -> Iterator[pa.RecordBatch]:
+    try:
+        file = orc.ORCFile(source)
+        names = set(file.schema.names)
+        wanted = None if columns is None else [one for one in columns if one in names]
+        for stripe in range(file.nstripes):
+            found = file.read_stripe(stripe, columns=None if thorough else wanted)
+            found.validate(full=True)  # ORC has no checksums; a damaged text may not be UTF-8
+            yield _as_messages_have_it(found if wanted is None else found.select(wanted))
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise CorruptLog(str(error)) from None
 
 
 def _as_messages_have_it(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -80,10 +73,10 @@ def _clipped(column: pa.Array) -> pa.Array:
     return column
 
 
-class OrcWriter(FileWriter):
+class Writer(FileWriter):
     """ORC holds a stripe itself, and ends it when it is full, not earlier."""
 
-    def __init__(self, sink: BinaryIO, group_bytes: int) -> None:
+    def __init__(self, sink: BinaryIO, schema: pa.Schema, group_bytes: int = GROUP_BYTES) -> None:
         self._writer = orc.ORCWriter(sink, compression=COMPRESSION, stripe_size=group_bytes, batch_size=BATCH_ROWS)
 
     def write(self, batch: pa.RecordBatch) -> None:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from klog.errors import CorruptLog
-from klog.export.files.format import GROUP_BYTES, FileWriter
+from klog.export.files import GROUP_BYTES, FileWriter
 
 COMPRESSION = "zstd"
 """Half of snappy's bytes for about the same time."""
@@ -25,30 +25,24 @@ ENCODINGS = {"offset": "DELTA_BINARY_PACKED"}
 
 READ_ROWS = 64 * 1024
 
-
-class ParquetFormat:
-    suffix = f".{COMPRESSION}.parquet"
-
-    def writer(self, sink: BinaryIO, schema: pa.Schema, *, group_bytes: int = GROUP_BYTES) -> ParquetWriter:
-        return ParquetWriter(sink, schema, group_bytes)
-
-    def read(
-        self, source: BinaryIO, columns: Sequence[str] | None, *, thorough: bool = False
-    ) -> Iterator[pa.RecordBatch]:
-        try:
-            with pq.ParquetFile(source, page_checksum_verification=True, pre_buffer=False) as file:
-                names = set(file.schema_arrow.names)
-                wanted = None if columns is None else [one for one in columns if one in names]
-                for batch in file.iter_batches(READ_ROWS, columns=None if thorough else wanted):
-                    yield batch if wanted is None else batch.select(wanted)
-        except (pa.ArrowException, OSError) as error:
-            raise CorruptLog(str(error)) from None
+SUFFIX = f".{COMPRESSION}.parquet"
 
 
-class ParquetWriter(FileWriter):
+def read(source: BinaryIO, columns: Sequence[str] | None, *, thorough: bool = False) -> Iterator[pa.RecordBatch]:
+    try:
+        with pq.ParquetFile(source, page_checksum_verification=True, pre_buffer=False) as file:
+            names = set(file.schema_arrow.names)
+            wanted = None if columns is None else [one for one in columns if one in names]
+            for batch in file.iter_batches(READ_ROWS, columns=None if thorough else wanted):
+                yield batch if wanted is None else batch.select(wanted)
+    except (pa.ArrowException, OSError) as error:
+        raise CorruptLog(str(error)) from None
+
+
+class Writer(FileWriter):
     """Batches are held until they make a row group."""
 
-    def __init__(self, sink: BinaryIO, schema: pa.Schema, group_bytes: int) -> None:
+    def __init__(self, sink: BinaryIO, schema: pa.Schema, group_bytes: int = GROUP_BYTES) -> None:
         self._group_bytes = group_bytes
         self._group: list[pa.RecordBatch] = []
         self._held_bytes = 0

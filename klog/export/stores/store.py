@@ -3,8 +3,7 @@
 Strategy: an export needs little of a file system, and two things of it that many have not: either a rename of a folder
 that is atomic and never replaces (then a batch is committed by giving its folder its name), or the creation of a file
 that fails where one is there (then by creating the file that names the batch). `Store` is that little; which of the two
-a store has it says itself. Which store
-a root needs is decided by `opening`.
+a store has it says itself.
 
 Paths are relative to the root, with ``/``; ``""`` is the root. Everything blocks, and raises StorageError.
 """

@@ -1,14 +1,9 @@
 """How an export that is a table commits its batches: in the table, and then in the root.
 
-    ROOT/data/0000000042-<run>/part-*.parquet   files of the table
-    ROOT/data/0000000042-<run>/_undecodable/    messages that could not be decoded: no files of the table
-    ROOT/_klog/manifests/<run>.json                    the manifest of a batch that may be committed
-    ROOT/_klog/commits/0000000042.json                 the same, once the table has the batch
-    ROOT/_klog/catalog.db                              the catalogue of an Iceberg table that has no other
-
-The table's own commit counts, since that is what readers see; it names the batch, the run, and the manifest by its
-hash. The commit in the root follows it. A process killed between the two leaves a table that is one batch ahead; the
-next one that looks at the root finds the manifest of that run and writes the commit.
+The manifest of a batch that may be committed lies in ``_klog/manifests``, and in ``_klog/commits`` once the table has
+the batch. The table's own commit counts, since that is what readers see; it names the batch, the run, and the manifest
+by its hash. A process killed between the two leaves a table that is one batch ahead; the next one that looks at the
+root finds the manifest of that run and writes the commit.
 
 The table's own tools may merge its files, sort them, and let its old snapshots expire: what the root's manifests say of
 offsets and counts still holds for the rows, and `klog export verify` compares those.
@@ -16,6 +11,8 @@ offsets and counts still holds for the rows, and `klog export verify` compares t
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Any, Final
 
 from klog.errors import Refused, UsageError
@@ -24,6 +21,7 @@ from klog.export.manifest import ExportedFile, ExportIdentity, Manifest, sha256
 from klog.export.partitioning import Partitioning
 from klog.export.stores.store import Store
 from klog.export.tables.table import AddedFile, Table, TableBatch
+from klog.protocol.schema_errors import InvalidSchema
 
 MANIFESTS: Final = "_klog/manifests"
 
@@ -161,6 +159,36 @@ def schema_of(decode: dict[str, Any] | None) -> Any:
     from klog.schemas.decoding.decoder import Decoding
 
     return Decoding.from_json(decode).typed_schema(SCHEMA)
+
+
+def grown(
+    decode: dict[str, Any] | None, met: Iterable[int], text_of: Callable[[int], str], *, types_stay: bool = False
+) -> dict[str, Any] | None:
+    """The decoding that has columns for what schemas ``met`` write; ``decode`` itself where it has, or is fixed.
+
+    A schema that no column can follow changes nothing: its messages that cannot be read as the columns are undecodable.
+
+    ``types_stay``: the table's columns cannot become wider ones, and only get company.
+    """
+    if decode is None or not decode.get("grows"):
+        return decode
+    from klog.schemas.widening import widened
+
+    reader = before = decode["reader"]
+    for schema_id in sorted(met):
+        with suppress(InvalidSchema):
+            reader = widened(reader, text_of(schema_id), types_stay=types_stay)
+    if reader == before:
+        return decode
+    wider = {**decode, "reader": reader, "reader_id": -1}
+    schema_of(wider)  # InvalidSchema where it has no columns
+    return wider
+
+
+def added_columns(before: dict[str, Any] | None, after: dict[str, Any] | None) -> list[str]:
+    """The names of columns that are new in the second decoding, or of another type."""
+    known = list(schema_of(before))
+    return [field.name for field in schema_of(after) if field not in known]
 
 
 def shown_files(manifest: Manifest) -> list[ExportedFile]:

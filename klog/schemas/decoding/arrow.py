@@ -1,29 +1,12 @@
-"""The Arrow types of Avro values.
+"""The Arrow types of Avro values; docs/pipeline.md, "Schemas in exports", lists them.
 
-    null                    bool, always null: ORC has no null type
-    boolean, int, long      bool, int32, int64
-    float, double           float32, float64
-    bytes, fixed            binary
-    string, enum            string
-    uuid                    string; of fixed(16) in its text form
-    date                    date32
-    time-millis, -micros    int32, int64: the milliseconds or microseconds since midnight
-    timestamp-millis,       timestamp[us], in UTC; the local ones without a zone
-      -micros
-    timestamp-nanos         int64: the nanoseconds
-    decimal                 decimal128; binary beyond 38 digits
-    duration                struct of months, days, milliseconds (int64)
-    record                  struct; one without fields is a bool, true where the record is
-    array, map              list; map with string keys
-    union with null         the other branch's type: each column can hold nulls
-    union of several        struct of member0, member1 ... without null, of which one is set (as Spark's Avro source)
-
-Spark reads these types in every format of an export. It cannot read a file at all that has a column of a type unknown
-to it: a time, nanoseconds, 39 digits.
+Spark reads them in every format of an export. It cannot read a file at all that has a column of a type unknown to it: a
+time, nanoseconds, 39 digits. ORC has no null type, so null is a bool that is always null.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Final
 
 import pyarrow as pa
@@ -104,6 +87,35 @@ def arrow_type(node: Node) -> pa.DataType:
 def members_of(union: Union) -> list[Node]:
     """The branches that have columns: all except null."""
     return [branch for branch in union.branches if type_name(branch) != "null"]
+
+
+# --- Fields of a record as columns of their own, beside those of the message ---
+
+TAKEN: Final = frozenset(
+    ("topic", "partition", "offset", "timestamp", "timestamptype", "key", "value", "headers", "schema_id", "dt", "hour")
+)
+"""In any case, the names of a message's columns, and of partitions by time. A field of such a name has the name of the
+decoded column in front: ``timestamp`` is ``value_timestamp``."""
+
+
+def parse_record(text: str) -> Record | None:
+    """The record with fields that a schema describes, null or not; None for another type."""
+    node = parse_columns(text)
+    members = members_of(node) if isinstance(node, Union) else [node]
+    only = members[0] if len(members) == 1 else None
+    return only if isinstance(only, Record) and only.fields else None
+
+
+def flat_fields(record: pa.DataType, column: str) -> list[pa.Field]:
+    """InvalidSchema where two columns would have one name; their case makes no difference to many readers."""
+    found = []
+    for field in record:
+        taken = field.name.lower() in TAKEN
+        found.append(field.with_name(f"{column}_{field.name}") if taken else field)
+    names, times = Counter(field.name.lower() for field in found).most_common(1)[0]
+    if times > 1:
+        raise InvalidSchema(f"the table would have two columns {names}", hint="give the schema's field another name")
+    return found
 
 
 _ARROW: Final[dict[str, pa.DataType]] = {

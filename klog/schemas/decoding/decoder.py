@@ -8,12 +8,9 @@ schema. The plan fixes the reader's schema, so all tasks give the same columns.
 
 The record is one column, a struct where the schema is a record: its fields may be named as the message's columns are,
 and a null record (a tombstone, whose schema_id is null) differs from a record of nulls. Where the decoding is
-``flat``, for tables, the record's fields are columns of their own in its place (`klog.schemas.decoding.flat`).
+``flat``, for tables, the record's fields are columns of their own in its place (`klog.schemas.decoding.arrow`).
 
-Why a decoder of klog's own: measured on records of 169 bytes in one thread, with this one as 1, fastavro 1.9 takes 9.2
-and polars, which reads containers only and neither maps nor unions of several types, 1.39. pyruhvro 0.4 takes 0.46, but
-panics on bytes, fixed, decimal and uuid, accepts broken UTF-8 and trailing bytes, fails a batch for one bad datum, and
-knows no reader's schema.
+Why a decoder of klog's own: docs/pipeline.md has what others cost, and what they cannot do.
 """
 
 from __future__ import annotations
@@ -29,8 +26,7 @@ from numpy.typing import NDArray
 
 from klog.protocol.schema_errors import InvalidSchema, SchemaNotFound
 from klog.record.avro_framing import MAGIC, MAGIC_WITH_UUID, PREFIX_BYTES
-from klog.schemas.decoding.arrow import arrow_type, parse_columns
-from klog.schemas.decoding.flat import flat_fields, parse_record
+from klog.schemas.decoding.arrow import arrow_type, flat_fields, parse_columns, parse_record
 from klog.schemas.decoding.front import Datums, Front, Ints, put_together
 from klog.schemas.decoding.json_values import JsonReader
 from klog.schemas.decoding.plan import check_defaults, plan

@@ -1,23 +1,8 @@
 """JSON values as values of an Avro schema's types, in the form from which pyarrow makes columns.
 
-    null                    null
-    boolean                 true or false
-    int, long               a whole number within 32 or 64 bits; 3.0 is one
-    float, double           a number; a whole one only where a double has all its digits
-    string                  a text; any other value as its JSON text, as Spark's from_json does
-    enum                    one of the symbols
-    uuid                    a text
-    decimal                 a number, or a text of one, that loses nothing by the scale
-    date                    "2026-03-01", or the days since 1970
-    time-*                  "17:30:00.25", or a number in the unit
-    timestamp-*             "2026-03-01T17:30:00Z", or a number in the unit since 1970; without an offset in UTC
-    local-timestamp-*       "2026-03-01T17:30:00", or a number
-    array, map, record      an array; an object
-    union                   the first branch that fits
-
-A field of a record that a message lacks has the schema's default, else null where that is allowed. A name that is twice
-in one object, NaN and Infinity make a message undecodable. bytes, fixed and duration have no form in JSON:
-InvalidSchema.
+docs/pipeline.md, "JSON", lists what each type takes. A field of a record that a message lacks has the schema's default,
+else null where that is allowed. A name that is twice in one object, NaN and Infinity make a message undecodable. bytes,
+fixed and duration have no form in JSON: InvalidSchema.
 """
 
 from __future__ import annotations

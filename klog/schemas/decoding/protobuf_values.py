@@ -1,15 +1,7 @@
 """Messages of Protocol Buffers as values of an Avro schema's types, by a descriptor.
 
 A descriptor is what ``protoc --include_imports --descriptor_set_out=FILE`` writes, with the name of one message type.
-
-    bool, string, bytes                boolean, string, bytes
-    int32, sint32, sfixed32            int
-    int64, sint64, sfixed64, uint32, fixed32   long
-    uint64, fixed64                    decimal of 20 digits
-    float, double                      the same
-    enum                               string: the value's name; of a number without a name its digits
-    message, group                     record under its full name; a type that contains itself has no columns
-    repeated, map                      array; map, whose keys are texts
+docs/pipeline.md, "Protocol Buffers", lists the types; one that contains itself has no columns.
 
 A field that knows whether it is set (proto2, ``optional``, a oneof's, a message) is null where it is not. Others are
 what they are where nothing is sent: 0, "", false, the first value. Timestamps, durations and wrappers are records as
@@ -45,7 +37,7 @@ def described(data: bytes, name: str | None) -> tuple[str, str]:
     the set cannot be read or has no such type; HostError without the library.
     """
     found = _find(data, name)
-    schema = _Schemas().of_message(found)
+    schema, _ = _Types({}).of_message(found)
     return json.dumps(schema), f"{found.full_name}:{base64.b64encode(data).decode()}"
 
 
@@ -56,15 +48,13 @@ class ProtobufReader:
         """``descriptor``: of `described`."""
         name, _, packed = descriptor.partition(":")
         found = _find(base64.b64decode(packed), name)
-        from google.protobuf import message_factory, unknown_fields
+        from google.protobuf import message_factory
         from google.protobuf.message import DecodeError
 
         self.left_out: dict[str, None] = {}
-        self._unknown = unknown_fields.UnknownFieldSet
         self._errors = (DecodeError, RecursionError, UnicodeDecodeError)
         self._parse = message_factory.GetMessageClass(found).FromString
-        self._readers: dict[str, Read] = {}
-        self._read = self._of_message(found)
+        _, self._read = _Types(self.left_out).of_message(found)
 
     def read(self, data: bytes) -> Any:
         """A record as pyarrow takes it. Unfit where the bytes are not a message of this type."""
@@ -86,14 +76,24 @@ class ProtobufReader:
             raise Unfit("not framed as Protocol Buffers are: the path to its message type ends early") from None
         return data[at:]
 
-    # --- of each type -------------------------------------------------------------------------------------------------
 
-    def _of_message(self, descriptor: Any) -> Read:
-        """One for each type: they may be used at many places."""
-        if descriptor.full_name in self._readers:
-            return self._readers[descriptor.full_name]
-        fields = [(one.name, one.has_presence, self._of_field(one)) for one in descriptor.fields]
-        unknown, left_out = self._unknown, self.left_out
+class _Types:
+    """Each type of a set of files: Avro's, which of a message is written out at its first place and named at others;
+    and how its values are read."""
+
+    def __init__(self, left_out: dict[str, None]) -> None:
+        from google.protobuf import unknown_fields
+
+        self._left_out = left_out
+        self._unknown = unknown_fields.UnknownFieldSet
+        self._readers: dict[str, Read] = {}
+
+    def of_message(self, descriptor: Any) -> tuple[Any, Read]:
+        name: str = descriptor.full_name
+        if name in self._readers:
+            return name, self._readers[name]
+        fields: list[tuple[str, bool, Read]] = []
+        unknown, left_out = self._unknown, self._left_out
 
         def read(message: Any, path: str) -> Any:
             for one in unknown(message):
@@ -108,72 +108,45 @@ class ProtobufReader:
                 for name, has_presence, reader in fields
             }
 
-        self._readers[descriptor.full_name] = read
-        return read
+        self._readers[name] = read
+        schema = []
+        for one in descriptor.fields:
+            type_, reader = self._of_field(one)
+            schema.append({"name": one.name, "type": type_})
+            fields.append((one.name, one.has_presence, reader))
+        return {"type": "record", "name": name, "fields": schema}, read
 
-    def _of_field(self, field: Any) -> Read:
+    def _of_field(self, field: Any) -> tuple[Any, Read]:
         if field.message_type is not None and field.message_type.GetOptions().map_entry:
-            value = self._of_one(field.message_type.fields_by_name["value"])
-            return lambda found, path: [(_key(key), value(found[key], f"{path}.*")) for key in found]
-        one = self._of_one(field)
+            type_, value = self._of_one(field.message_type.fields_by_name["value"])
+            return {"type": "map", "values": type_}, lambda found, path: [
+                (_key(key), value(found[key], f"{path}.*")) for key in found
+            ]
+        type_, one = self._of_one(field)
         if field.is_repeated:
-            return lambda found, path: [one(item, f"{path}.*") for item in found]
-        return one
+            return {"type": "array", "items": type_}, lambda found, path: [one(item, f"{path}.*") for item in found]
+        return ["null", type_] if field.has_presence else type_, one
 
-    def _of_one(self, field: Any) -> Read:
-        if field.message_type is not None:
-            return self._of_message(field.message_type)
-        if field.enum_type is not None:
-            names = {number: one.name for number, one in field.enum_type.values_by_number.items()}
-            return lambda found, path: names.get(found, str(found))
-        if field.type in (field.TYPE_UINT64, field.TYPE_FIXED64):
-            return lambda found, path: Decimal(found)
-        if field.type == field.TYPE_STRING:
-            return _text
-        return lambda found, path: found
-
-
-class _Schemas:
-    """Makes an Avro schema; a message type is written out at its first place, and named at others."""
-
-    def __init__(self) -> None:
-        self._known: set[str] = set()
-
-    def of_message(self, descriptor: Any) -> Any:
-        name: str = descriptor.full_name
-        if name in self._known:
-            return name
-        self._known.add(name)
-        return {
-            "type": "record",
-            "name": name,
-            "fields": [{"name": one.name, "type": self._of_field(one)} for one in descriptor.fields],
-        }
-
-    def _of_field(self, field: Any) -> Any:
-        if field.message_type is not None and field.message_type.GetOptions().map_entry:
-            return {"type": "map", "values": self._of_one(field.message_type.fields_by_name["value"])}
-        if field.is_repeated:
-            return {"type": "array", "items": self._of_one(field)}
-        return ["null", self._of_one(field)] if field.has_presence else self._of_one(field)
-
-    def _of_one(self, field: Any) -> Any:
+    def _of_one(self, field: Any) -> tuple[Any, Read]:
         if field.message_type is not None:
             return self.of_message(field.message_type)
-        if field.type in (field.TYPE_UINT64, field.TYPE_FIXED64):
-            return UINT64
+        if field.enum_type is not None:
+            names = {number: one.name for number, one in field.enum_type.values_by_number.items()}
+            return "string", lambda found, path: names.get(found, str(found))
+        if field.type == field.TYPE_STRING:
+            return "string", _text
+        if field.cpp_type == field.CPPTYPE_UINT64:
+            return UINT64, lambda found, path: Decimal(found)
         kinds = {
-            **dict.fromkeys((field.TYPE_INT32, field.TYPE_SINT32, field.TYPE_SFIXED32), "int"),
-            **dict.fromkeys((field.TYPE_INT64, field.TYPE_SINT64, field.TYPE_SFIXED64), "long"),
-            **dict.fromkeys((field.TYPE_UINT32, field.TYPE_FIXED32), "long"),
-            field.TYPE_BOOL: "boolean",
-            field.TYPE_FLOAT: "float",
-            field.TYPE_DOUBLE: "double",
-            field.TYPE_STRING: "string",
-            field.TYPE_BYTES: "bytes",
-            field.TYPE_ENUM: "string",
+            field.CPPTYPE_INT32: "int",
+            field.CPPTYPE_INT64: "long",
+            field.CPPTYPE_UINT32: "long",
+            field.CPPTYPE_BOOL: "boolean",
+            field.CPPTYPE_FLOAT: "float",
+            field.CPPTYPE_DOUBLE: "double",
+            field.CPPTYPE_STRING: "bytes",
         }
-        return kinds[field.type]
+        return kinds[field.cpp_type], lambda found, path: found
 
 
 def _find(data: bytes, name: str | None) -> Any:

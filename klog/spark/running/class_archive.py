@@ -4,9 +4,9 @@ Strategy: a JVM that finds no archive writes one as it ends (``-XX:ArchiveClasse
 command has ended. It holds the archive's lock while it lives. The next start that gets the lock names the file.
 An archive is a cache: it is never waited for, and the JVM ignores one that does not fit its class path or version.
 
-    <cache>/spark-<key>-<bytes>.jsa    whole; mapped by every later start with the same Java and the same jars
-    <cache>/spark-<key>.part           being written, or left by a JVM that was killed
-    <cache>/spark-<key>.lock           held by the JVM that writes; its content is the number of tries
+    <cache>/spark-<key>.jsa     whole; mapped by every later start with the same Java and the same jars
+    <cache>/spark-<key>.part    being written, or left by a JVM that was killed
+    <cache>/spark-<key>.lock    held by the JVM that writes
 
 Limits: the JVM writes the head of the file last, so a file with a head is whole unless the machine went down meanwhile.
 Hence the checksums of the archive are verified at each start (``-XX:+VerifySharedSpaces``).
@@ -22,12 +22,6 @@ from typing import NamedTuple
 
 from klog.coordination.java import find_java
 from klog.errors import JavaMissing
-
-TRIES = 3
-"""JVMs that may fail to write one (no room, a container that ends with the command) before no further one tries."""
-
-KEPT = 2
-"""Archives, of so many versions of Spark or Java: each has 70 MB."""
 
 _MAGIC = bytes.fromhex("f00baba8")
 """Of a dynamic archive, as a number in the byte order of the machine (HotSpot's CDS_DYNAMIC_ARCHIVE_MAGIC)."""
@@ -67,10 +61,11 @@ def open_archive(cache: Path | None, jars: Path, also: str) -> ClassArchive:
     if cache is None or is_tuned_by_user() or any(os.environ.get(name) for name in _OTHER_CLASS_PATH):
         return NONE
     try:
-        stem = f"spark-{_key(jars, also)}"
         cache = cache.resolve()
         cache.mkdir(parents=True, exist_ok=True)
-        return _found(cache, stem) or _locked(cache, stem)
+        whole = cache / f"spark-{_key(jars, also)}.jsa"
+        writing = None if whole.exists() else _locked(whole)
+        return writing or ClassArchive(f"-XX:SharedArchiveFile={whole} -XX:+VerifySharedSpaces", None)
     except (OSError, JavaMissing):
         return NONE
 
@@ -85,51 +80,30 @@ def _key(jars: Path, also: str) -> str:
     return key.hexdigest()[:16]
 
 
-def _found(cache: Path, stem: str) -> ClassArchive | None:
-    for one in cache.glob(f"{stem}-*.jsa"):
-        if one.stem == f"{stem}-{one.stat().st_size}":  # the JVM would map a truncated one, and crash
-            return ClassArchive(f"-XX:SharedArchiveFile={one} -XX:+VerifySharedSpaces", None)
-        one.unlink()
+def _locked(whole: Path) -> ClassArchive | None:
+    """To write the archive; NONE while another one writes. None where the last one has: its file has its name now."""
+    part = whole.with_suffix(".part")
+    lock = os.open(whole.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        return NONE
+    if not _is_whole(part):
+        part.unlink(missing_ok=True)
+        return ClassArchive(f"-XX:ArchiveClassesAtExit={part}", lock)
+    for old in whole.parent.glob("spark-*.jsa"):  # of other versions of Spark and Java; each has 70 MB
+        old.unlink(missing_ok=True)
+    part.replace(whole)
+    os.close(lock)
     return None
 
 
-def _locked(cache: Path, stem: str) -> ClassArchive:
-    """Take what the last writer has left, or write; NONE while another one writes, or where none could."""
-    lock = os.open(cache / f"{stem}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return NONE
-        part = cache / f"{stem}.part"
-        if part.exists() and _is_whole(part):
-            _name(part, stem)
-        if found := _found(cache, stem):
-            return found
-        tries = int(os.pread(lock, 20, 0).decode("ascii", "replace").strip() or 0)
-        if tries >= TRIES:
-            return NONE
-        part.unlink(missing_ok=True)
-        os.pwrite(lock, b"%d\n" % (tries + 1), 0)
-        writing, lock = lock, -1
-        return ClassArchive(f"-XX:ArchiveClassesAtExit={part}", writing)
-    except ValueError:  # of a lock file that something else has written
-        return NONE
-    finally:
-        if lock >= 0:
-            os.close(lock)
-
-
 def _is_whole(part: Path) -> bool:
+    """Whether the file is there with its head; it then outlives a power cut."""
+    if not part.exists():
+        return False
     with part.open("rb") as file:
         head = file.read(len(_MAGIC))
-    return head in (_MAGIC, _MAGIC[::-1])
-
-
-def _name(part: Path, stem: str) -> None:
-    """Give a whole archive its name, and remove those of other versions of Spark and Java."""
-    with part.open("rb") as file:
         os.fsync(file.fileno())
-    for old in sorted(part.parent.glob("spark-*.jsa"), key=lambda one: one.stat().st_mtime)[: 1 - KEPT]:
-        old.unlink(missing_ok=True)
-    part.replace(part.with_name(f"{stem}-{part.stat().st_size}.jsa"))
+    return head in (_MAGIC, _MAGIC[::-1])

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 from klog.errors import CannotConnect, HostError, UsageError
 from klog.names import host_port
 from klog.spark.running.package import make_zip
+from klog.spark.short_errors import first_line
 
 PORT = 15002
 """Of a Connect server, unless the address says otherwise."""
@@ -37,7 +38,7 @@ def connect_session(remote: str, settings: Mapping[str, str]) -> Any:
         from pyspark.sql.connect.session import SparkSession
     except ImportError as error:
         raise UsageError(
-            f"--remote needs Spark's Connect client: {str(error).strip().splitlines()[0]}",
+            f"--remote needs Spark's Connect client: {first_line(str(error))}",
             hint="pip install 'klog[connect]'",
         ) from None
     import pyspark
@@ -49,7 +50,7 @@ def connect_session(remote: str, settings: Mapping[str, str]) -> Any:
         session = SparkSession.builder.remote(remote).getOrCreate()
         version = session.version
     except PySparkException as error:
-        raise CannotConnect(f"{remote}: {str(error).strip().splitlines()[0]}") from error
+        raise CannotConnect(f"{remote}: {first_line(str(error))}") from error
     if version.split(".")[:2] != pyspark.__version__.split(".")[:2]:
         raise HostError(
             f"the server at {remote} has Spark {version}, this is {pyspark.__version__}",
@@ -60,7 +61,7 @@ def connect_session(remote: str, settings: Mapping[str, str]) -> Any:
             session.conf.set(name, value)
         except PySparkException as error:
             raise UsageError(
-                f"--conf {name}: {str(error).strip().splitlines()[0]}", hint="what holds for a server is set there"
+                f"--conf {name}: {first_line(str(error))}", hint="what holds for a server is set there"
             ) from None
     with tempfile.TemporaryDirectory(prefix="klog-connect-") as folder:
         session.addArtifact(str(make_zip(Path(folder))), pyfile=True)

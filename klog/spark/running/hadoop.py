@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from klog.errors import JavaMissing, Refused, StorageError, UsageError
-from klog.export.stores.opening import add_opener
+from klog.export.stores import add_opener
 from klog.export.stores.raw_files import StoreInput, StoreOutput
 from klog.export.stores.store import Store, StoredFile, scheme_of
 from klog.spark.running.jvm import QUIET_FLAGS
@@ -62,7 +62,7 @@ def open_hadoop(url: str, unsafe_single_writer: bool = False) -> Store:
 
 
 def register_stores() -> None:
-    """From now on `klog.export.stores.store.open_store` knows these schemes."""
+    """From now on `klog.export.stores.open_store` knows these schemes."""
     add_opener((*ATOMIC, *OTHERS), open_hadoop)
 
 

@@ -1,4 +1,4 @@
-"""The Spark session that klog starts if there is none yet: on this machine, a cluster's, or a Connect server's.
+"""Where Spark is to run, and the context or session there: this machine's, a cluster's, or a Connect server's.
 
 Strategy: Spark is configured to be quiet, to listen on this machine alone and to find klog where this process found it.
 What the JVM still prints (greetings, warnings about the host's name) goes to a file in the session's scratch
@@ -16,14 +16,17 @@ import shutil
 import socket
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from klog.errors import CannotConnect, JavaMissing, KlogError
+from klog.errors import CannotConnect, JavaMissing, KlogError, UsageError
 from klog.spark.running import jvm
+from klog.spark.running.class_archive import NONE, is_tuned_by_user, open_archive
 from klog.spark.running.package import HOME
+from klog.spark.short_errors import first_line
 
 MASTER = "local[*,4]"
 """All cores of this machine; a task may fail three times (Spark's own default for local masters is never)."""
@@ -31,6 +34,11 @@ MASTER = "local[*,4]"
 MASTER_TIMEOUT_S = 10
 
 LOG_LEVEL = "ERROR"
+
+QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""Half the processor time of a start. A JVM that moves rows would be slower by it; one that only schedules is not."""
+
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 
 _LOGGING = f"""\
 rootLogger.level = {LOG_LEVEL.lower()}
@@ -41,6 +49,44 @@ appender.stderr.target = SYSTEM_ERR
 appender.stderr.layout.type = PatternLayout
 appender.stderr.layout.pattern = %d %p %c: %m%n
 """
+
+
+@dataclass(frozen=True)
+class SparkTarget:
+    """Where Spark is to run, as a command's options say it."""
+
+    master: str | None = None
+    """Spark's; None: this machine's cores, or spark-submit's master."""
+    remote: str | None = None
+    """A Connect server, ``sc://host:port``, instead of a master."""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """``spark.*``, over klog's own."""
+    cache: Path | None = None
+    """A folder where the archive of the JVM's classes is kept for later starts; None: there is none."""
+
+    @property
+    def has_context(self) -> bool:
+        """Whether tasks can be given to Spark without a query; a Connect server takes queries alone."""
+        return self.remote is None
+
+    def context(self) -> Any:
+        """The running context, or a new one, with no session if there is no need of one. Errors as `session`."""
+        if not self.has_context:
+            raise UsageError(f"--remote {self.remote}: a Connect server has no context")
+        return start_context(self.master, dict(self.settings), quick=True, cache=self.cache)
+
+    def session(self) -> Any:
+        """The running session, or a new one, that knows ``format("klog")``.
+
+        Errors of `start_session` and `connect_session`; UsageError where both a master and a server are named.
+        """
+        if self.remote is None:
+            return start_session(self.master, dict(self.settings))
+        if self.master is not None:
+            raise UsageError("--master and --remote exclude each other", hint="a Connect server has its own master")
+        from klog.spark.running.connect import connect_session
+
+        return connect_session(self.remote, self.settings)
 
 
 def start_session(master: str | None = None, settings: dict[str, str] | None = None) -> Any:
@@ -54,9 +100,80 @@ def start_session(master: str | None = None, settings: dict[str, str] | None = N
 
     from klog.spark.source import KlogDataSource
 
-    session = SparkSession.getActiveSession() or _new_session(master, settings or {})
+    session = SparkSession.getActiveSession()
+    if session is None:
+        start_context(master, settings or {})
+        session = SparkSession.builder.config(map=dict(settings or {})).getOrCreate()
     session.dataSource.register(KlogDataSource)
     return session
+
+
+def start_context(
+    master: str | None, settings: dict[str, str], *, quick: bool = False, cache: Path | None = None
+) -> Any:
+    """The running context, or a new one; errors as `start_session`.
+
+    ``quick``: on this machine's cores, for tasks that write files themselves. Most of the time of a small export is the
+    start of the JVM. So it compiles once and quickly, and maps an archive of the classes that it will load, in the
+    folder ``cache`` (None: neither read nor written); and what this process has still to import, it imports meanwhile.
+    """
+    jvm.forget_dead()
+    from py4j.protocol import Py4JError
+    from pyspark import SparkConf, SparkContext
+    from pyspark.errors import PySparkException
+    from pyspark.java_gateway import launch_gateway
+
+    if SparkContext._active_spark_context is not None:
+        return SparkContext._active_spark_context
+    submitted = is_submitted() and master is None
+    local = not submitted and (master or MASTER).startswith("local")
+    if not submitted and (master or "").startswith("spark://"):
+        check_master(str(master))
+    prepare_environment(settings, local=local)
+    scratch = scratch_folder()
+    wanted = settings_of(scratch, local=local, submitted=submitted)
+    archive, meanwhile = NONE, threading.Thread(target=_import_what_exports_need, name="imports")
+    if quick and local:
+        archive = open_archive(cache, _jars(), f"{QUICK_START} {settings.get('spark.driver.extraClassPath', '')}")
+        if not is_tuned_by_user():
+            wanted[_JAVA_OPTIONS] += f" {QUICK_START} {archive.flags}".rstrip()
+        meanwhile.start()
+    conf = SparkConf().setAppName("klog").setAll([*{**wanted, **settings}.items()])
+    if not submitted:
+        conf.setMaster(master or MASTER)
+    log = scratch / "spark.log"
+    try:
+        gateway = None
+        if SparkContext._gateway is None and not is_submitted():
+            # The JVM keeps these for its whole life, which is longer than the command's, whose stdout is for rows.
+            with log.open("ab") as errors:
+                inherited = () if archive.lock is None else (archive.lock,)
+                gateway = launch_gateway(conf, {"stdout": errors, "stderr": errors, "pass_fds": inherited})
+        context = SparkContext(conf=conf, gateway=gateway)
+        context.setLogLevel(LOG_LEVEL)
+    except (PySparkException, Py4JError, OSError) as error:
+        raise not_started(master, str(error), log) from None
+    finally:
+        archive.close()
+        if meanwhile.ident is not None:
+            meanwhile.join()
+    if not local:
+        _ready_cluster(context, None if submitted else scratch)
+    return context
+
+
+def _ready_cluster(context: Any, scratch: Path | None) -> None:
+    """Ship klog (in ``scratch``; None: spark-submit has shipped it), and find out whether the machines can run it."""
+    from pyspark.sql import SparkSession
+
+    from klog.spark.running.package import make_zip
+    from klog.spark.running.workers import check_workers, wait_for_executors
+
+    if scratch is not None:
+        context.addPyFile(str(make_zip(scratch)))
+    if not context.master.startswith("local"):
+        wait_for_executors(context)
+        check_workers(SparkSession.builder.getOrCreate(), 2 * context.defaultParallelism)
 
 
 def is_submitted() -> bool:
@@ -64,40 +181,20 @@ def is_submitted() -> bool:
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
-def _new_session(master: str | None, settings: dict[str, str]) -> Any:
-    from py4j.protocol import Py4JError
-    from pyspark.errors import PySparkException
-    from pyspark.sql import SparkSession
+def _jars() -> Path:
+    import pyspark
 
-    submitted = is_submitted() and master is None
-    local = not submitted and (master or MASTER).startswith("local")
-    if not submitted and (master or "").startswith("spark://"):
-        check_master(str(master))
-    prepare_environment(settings, local=local)
-    scratch = scratch_folder()
-    builder = SparkSession.builder.appName("klog")
-    if not submitted:
-        builder = builder.master(master or MASTER)
-    for name, value in {**settings_of(scratch, local=local, submitted=submitted), **settings}.items():
-        builder = builder.config(name, value)
-    log = scratch / "spark.log"
+    return Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent) / "jars"
+
+
+def _import_what_exports_need() -> None:
+    """Where an import fails, the step that needs it reports the error."""
     try:
-        with nullcontext() if submitted else _stderr_to(log):  # the JVM keeps it for its whole life
-            session = builder.getOrCreate()
-            session.sparkContext.setLogLevel(LOG_LEVEL)
-    except (PySparkException, Py4JError, OSError) as error:
-        raise not_started(master, str(error), log) from None
-    if not local:
-        from klog.spark.running.package import make_zip
-        from klog.spark.running.workers import check_workers, wait_for_executors
+        import pyarrow.parquet  # noqa: F401
 
-        context = session.sparkContext
-        if not submitted:
-            context.addPyFile(str(make_zip(scratch)))
-        if not context.master.startswith("local"):
-            wait_for_executors(context)
-            check_workers(session, 2 * context.defaultParallelism)
-    return session
+        import klog.spark.files  # noqa: F401
+    except ImportError:
+        pass
 
 
 def check_master(master: str) -> None:
@@ -118,8 +215,7 @@ def check_master(master: str) -> None:
 def not_started(master: str | None, said: str, log: Path) -> KlogError:
     """Why there is no session: of Java, or of a cluster that is not there."""
     lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
-    words = [line.lstrip(": ") for line in said.strip().splitlines() if not line.startswith("An error occurred while")]
-    first = words[0] if words else said
+    first = first_line(said)
     if any("JAVA_HOME is not set" in line or "java: " in line for line in lines) or not lines or master is None:
         return JavaMissing(
             "Spark does not start: " + " / ".join([first, *lines[-5:]]),
@@ -130,21 +226,6 @@ def not_started(master: str | None, said: str, log: Path) -> KlogError:
         f"Spark does not start on {master}: " + " / ".join([first, *reasons[-3:]]),
         hint="is the cluster there, and of this version of Spark? Its settings: HADOOP_CONF_DIR, --conf",
     )
-
-
-@contextmanager
-def _stderr_to(path: Path) -> Iterator[None]:
-    """Processes started meanwhile have ``path`` for their standard error."""
-    sys.stderr.flush()
-    kept = os.dup(2)
-    target = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    try:
-        os.dup2(target, 2)
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
-        os.close(target)
 
 
 def prepare_environment(settings: Mapping[str, str], *, local: bool) -> None:
@@ -178,7 +259,7 @@ def settings_of(scratch: Path, *, local: bool, submitted: bool) -> dict[str, str
         return common
     logging = scratch / "log4j2.properties"
     logging.write_text(_LOGGING)
-    common["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile={logging} {jvm.QUIET_FLAGS}"
+    common[_JAVA_OPTIONS] = f"-Dlog4j2.configurationFile={logging} {jvm.QUIET_FLAGS}"
     common["spark.ui.enabled"] = "false"
     if not local:
         return common

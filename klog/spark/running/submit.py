@@ -18,7 +18,6 @@ from pathlib import Path
 from klog.errors import HostError, UsageError
 from klog.spark.running.package import make_zip
 
-DEPLOY_MODES = ("client", "cluster")
 PROGRAM = """\
 import sys
 
@@ -55,10 +54,8 @@ def submission(
 
     ``name`` is shown on the cluster. ``files`` are sent along, into the folder in which the driver runs.
 
-    UsageError for a mode that is not in DEPLOY_MODES, or if the master cannot do it.
+    ``deploy_mode``: client or cluster; UsageError if the master cannot do it.
     """
-    if deploy_mode not in DEPLOY_MODES:
-        raise UsageError(f"--deploy-mode {deploy_mode}: there are {', '.join(DEPLOY_MODES)}")
     if deploy_mode == "cluster" and master.startswith(("local", "spark://")):
         raise UsageError(
             f"--deploy-mode cluster: Spark runs Python programs on {master} from the machine that submits them",

@@ -1,8 +1,8 @@
 """Whether the machines that tasks run on can do what this one plans: asked before anything is written.
 
-Strategy: a query whose tasks do nothing but look at their own Python. It goes the way that the export's query will go
-(the same shipped klog, the same kind of source), so that what would fail there fails here, in words. More tasks than
-cores, since Spark sends no task to a given machine; and each task of the export looks once more.
+Strategy: a query whose tasks do nothing but look at their own Python. It goes the way that the export's tasks will go,
+with the same shipped klog, so that what would fail there fails here, in words. More tasks than cores, since Spark sends
+no task to a given machine; and each task of the export looks once more.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
-
 from klog.errors import CannotConnect, HostError, KlogError
+from klog.spark.short_errors import first_line
 from klog.spark.tasks import Versions, check_worker
 
 EXECUTORS_WAIT_S = 120
@@ -37,44 +36,19 @@ _SAYINGS = (
 _KLOG_SAYS = re.compile(r"klog\.errors\.\w+: ([^\n]*)")
 
 
-class KlogWorkers(DataSource):  # type: ignore[misc]  # pyspark is not typed here
-    """``format("klog-workers")``: a row for each task, once its Python was found good."""
-
-    @classmethod
-    def name(cls) -> str:
-        return "klog-workers"
-
-    def schema(self) -> str:
-        return "host string, python string"
-
-    def reader(self, schema: Any) -> WorkersReader:
-        return WorkersReader(int(self.options["tasks"]))
-
-
-class WorkersReader(DataSourceReader):  # type: ignore[misc]
-    def __init__(self, tasks: int) -> None:
-        self.tasks = tasks
-        self.versions = Versions.here()
-
-    def partitions(self) -> list[Any]:
-        return [InputPartition(number) for number in range(self.tasks)]
-
-    def read(self, partition: Any) -> Iterator[tuple[str, str]]:
-        import socket
-        import sys
-
-        check_worker(self.versions)
-        yield socket.gethostname(), sys.executable
-
-
 def check_workers(session: Any, tasks: int = TASKS) -> None:
     """HostError, saying which machine lacks what, where a worker cannot run what this process plans."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
-    session.dataSource.register(KlogWorkers)
+    planned = Versions.here()
+
+    def look(batches: Iterator[Any]) -> Iterator[Any]:
+        check_worker(planned)
+        yield from batches
+
     try:
-        session.read.format(KlogWorkers.name()).option("tasks", str(tasks)).load().collect()
+        session.range(0, tasks, 1, tasks).mapInArrow(look, "id bigint").collect()
     except (PySparkException, Py4JError) as error:
         raise explained(str(error)) from error
 
@@ -88,7 +62,7 @@ def explained(text: str) -> KlogError:
         match = pattern.search(text)
         if match:
             return HostError(f"Spark's workers cannot run klog: {match[0]}", hint=hint)
-    return HostError(f"Spark's workers cannot run klog: {text.strip().splitlines()[0]}")
+    return HostError(f"Spark's workers cannot run klog: {first_line(text)}")
 
 
 def wait_for_executors(context: Any, timeout_s: float = EXECUTORS_WAIT_S) -> None:
