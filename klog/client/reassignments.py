@@ -16,7 +16,7 @@ from klog.client.partition_requests import by_partition, by_topic
 from klog.errors import BrokerNotAvailable, CannotConnect, KlogError, Refused, TimedOut
 from klog.names import TopicPartition
 from klog.protocol.apis import ApiKey
-from klog.protocol.reassignment import COPYING
+from klog.protocol.klog_apis import COPYING
 
 DESCRIBE_LOG_DIRS_MAX = 4
 PREFERRED = 0

@@ -18,7 +18,7 @@ _HEAD: Final = """\
 
 What Kafka's protocol has no words for. Keys start at 10000. Every request is version 0, has Kafka's head, and is
 flexible (KIP-482: compact lengths, tags), except ReplicaFetch. ApiVersions lists them only to a client whose
-software name is `klog` (KIP-511). `scripts/build_man` generates this page from `klog/protocol/schema.py`'s classes.
+software name is `klog` (KIP-511). `scripts/build_man` generates this page from what `klog.protocol.schema` declares.
 
 Requests between brokers need a connection that has shown the cluster's secret (rule R10): Greet, then Prove.
 """
