@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
@@ -61,7 +62,6 @@ class Membership:
         self.owned: dict[TopicPartition, OwnershipFence] = {}
         self._subscription = subscription
         self._lease = lease
-        self._clock = lease.clock
         self._on_change = on_change
         self._settings = settings
         self._writer = OffsetWriter(zookeeper)
@@ -94,7 +94,7 @@ class Membership:
 
         Evicted when the entry is gone.
         """
-        asked = self._clock.monotonic_s()
+        asked = time.monotonic()
         stat = self.zookeeper.exists(paths.consumer_id(self.group, self.consumer_id))
         if stat is None or stat.owner_session != self.zookeeper.session_id:
             raise self._evicted()

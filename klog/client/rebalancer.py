@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -64,7 +65,6 @@ class Rebalancer:
         self._streams = streams
         self._stream_of = {(stream.topic, stream.number): stream for stream in streams}
         self._lease = lease
-        self._clock = lease.clock
         self._wakeup = threading.Condition()
         self._is_changed = True
         self._is_expired = False
@@ -85,7 +85,7 @@ class Rebalancer:
         self._newcomers: frozenset[TopicPartition] = frozenset()
         """Partitions that were created after we entered the group: they are read from their start."""
         self._bootstrap: frozenset[str] = frozenset()
-        self._commit_due = self._clock.monotonic_s() + settings.auto_commit_interval_s
+        self._commit_due = time.monotonic() + settings.auto_commit_interval_s
         self._confirm_due = 0.0
         self._zookeeper = ZooKeeper(
             ZooKeeperServers(zookeeper, settings.access), settings.session_timeout_ms, self._state_changed
@@ -166,7 +166,7 @@ class Rebalancer:
     # --- the thread ---------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        first_until = self._clock.monotonic_s() + self._settings.connection_timeout_ms / 1000
+        first_until = time.monotonic() + self._settings.connection_timeout_ms / 1000
         evicted = float("-inf")
         try:
             while not self._is_stopping:
@@ -175,13 +175,13 @@ class Rebalancer:
                 except Evicted as error:
                     _log.warning("%s; it enters again", error.message)
                     self._is_expired = True
-                    if self._clock.monotonic_s() - evicted < EVICTED_PAUSE_S:
+                    if time.monotonic() - evicted < EVICTED_PAUSE_S:
                         with self._wakeup:
                             self._wakeup.wait_for(lambda: self._is_stopping, EVICTED_PAUSE_S)
-                    evicted = self._clock.monotonic_s()
+                    evicted = time.monotonic()
                 except ZooKeeperError as error:
                     is_first = not self._first_done.is_set()
-                    if is_first and not (isinstance(error, SessionLost) and self._clock.monotonic_s() < first_until):
+                    if is_first and not (isinstance(error, SessionLost) and time.monotonic() < first_until):
                         raise
                     _log.info("group %s: %s", self._group, error.message)
                     self._is_changed = True
@@ -206,7 +206,7 @@ class Rebalancer:
 
     def _step(self) -> None:
         """Do one thing that is due, or wait until one is."""
-        now = self._clock.monotonic_s()
+        now = time.monotonic()
         if self._is_expired:
             self._enter_again()
         elif self._is_changed:
@@ -236,7 +236,7 @@ class Rebalancer:
 
     def _confirm(self) -> None:
         self.membership.confirm()
-        self._confirm_due = self._clock.monotonic_s() + self._settings.session_timeout_ms / 1000 / CONFIRMS_A_SESSION
+        self._confirm_due = time.monotonic() + self._settings.session_timeout_ms / 1000 / CONFIRMS_A_SESSION
 
     def _enter_again(self) -> None:
         """The session was lost, or another client fenced us: our partitions may have other owners."""
@@ -262,7 +262,7 @@ class Rebalancer:
 
     def _rebalance(self) -> None:
         """Rebalance until we own our share by Algorithm 1."""
-        begun = self._clock.monotonic_s()
+        begun = time.monotonic()
         for attempt in range(1, self._settings.rebalance_max_retries + 1):
             if self._is_stopping or self._is_expired:
                 return
@@ -291,7 +291,7 @@ class Rebalancer:
                 _log.info(
                     "group %s: rebalanced in %d ms, try %d: reads %s",
                     self._group,
-                    (self._clock.monotonic_s() - begun) * 1000,
+                    (time.monotonic() - begun) * 1000,
                     attempt,
                     ", ".join(map(str, sorted(view.wanted))) or "nothing",
                 )
@@ -322,7 +322,7 @@ class Rebalancer:
         self, partitions: Collection[TopicPartition], *, in_hand: bool, grace_s: float = GRACE_S
     ) -> dict[TopicPartition, int]:
         """Take them from their streams. Returns where the next reader continues. Waits a while for messages in hand."""
-        deadline = self._clock.monotonic_s() + grace_s
+        deadline = time.monotonic() + grace_s
         found: dict[TopicPartition, int] = {}
         for stream in self._streams:
             share = [one for one in partitions if self._reading.get(one) is stream]
