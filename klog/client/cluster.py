@@ -245,9 +245,11 @@ class Cluster:
         """Ask the controller; where the answer means "not me", the next controller is asked.
 
         Retries until the time-out; then NotController, or the last error. After a lost answer the request is not sent
-        again: the change may have been made, and making it twice may have another result.
+        again: the change may have been made, and making it twice may have another result. A request that has a
+        ``timeout`` carries the time-out.
         """
         deadline = asyncio.get_running_loop().time() + self.timeout_s
+        fields["timeout"] = int(self.timeout_s * 1000)
         while True:
             failure: KlogError
             try:
@@ -258,7 +260,7 @@ class Cluster:
             except (NotController, CannotConnect, BrokerNotAvailable) as error:
                 failure = error
             else:
-                # The request carries the time-out too: wait a moment longer, for the broker's own answer about it.
+                # Wait a moment longer than the request says, for the broker's own answer about it.
                 answer = await self._ask(channel, key, highest, lowest, self.timeout_s + ANSWER_GRACE_S, fields)
                 if not _is_not_controller(answer):
                     return answer
