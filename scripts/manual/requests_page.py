@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
-from dataclasses import Field, fields, is_dataclass
-from typing import Any, Final, get_args
+from typing import Any, Final
 
 from klog.protocol import replica_fetch
 from klog.protocol.apis import ApiKey, api_name
+from klog.protocol.entity_fields import fields_of
 from klog.protocol.versions import own_keys, request_schema, response_schema
 
 PATH: Final = "docs/internals/requests.md"
@@ -41,27 +41,12 @@ def page() -> str:
 
 
 def _lines(declared: Any, depth: int) -> Iterator[str]:
-    for one in fields(declared):
-        inner, how = _kind(one)
-        yield f"{'  ' * depth}{one.name:<{24 - 2 * depth}}{how}"
-        if is_dataclass(inner):
-            yield from _lines(inner, depth + 1)
-
-
-def _kind(one: Field[Any]) -> tuple[Any, str]:
-    """What a field holds, and that in words."""
-    inner, words = one.type, ""
-    optional = type(None) in get_args(inner)
-    while get_args(inner):
-        options = [arm for arm in get_args(inner) if arm not in (type(None), ...)]
-        words += "array of " if ... in get_args(inner) else ""
-        inner = options[0]
-    words += (
-        "structures"
-        if is_dataclass(inner)
-        else one.metadata["kafka_type"].replace("error_code", "int16, an error code")
-    )
-    return inner, words + (", nullable" if optional else "")
+    for one in fields_of(declared):
+        words = "structures" if one.is_structure else (one.kind or "").replace("error_code", "int16, an error code")
+        array, nullable = "array of " * one.is_array, ", nullable" * one.is_nullable
+        yield f"{'  ' * depth}{one.name:<{24 - 2 * depth}}{array}{words}{nullable}"
+        if one.is_structure:
+            yield from _lines(one.element, depth + 1)
 
 
 def _about(declared: Any) -> Iterator[str]:
@@ -69,7 +54,6 @@ def _about(declared: Any) -> Iterator[str]:
     doc = declared.__doc__ or ""
     if not doc.startswith(f"{declared.__name__}("):  # what dataclasses make up
         yield inspect.cleandoc(doc).replace("``", "`")
-    for one in fields(declared):
-        inner, _ = _kind(one)
-        if is_dataclass(inner):
-            yield from _about(inner)
+    for one in fields_of(declared):
+        if one.is_structure:
+            yield from _about(one.element)
