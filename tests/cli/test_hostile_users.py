@@ -21,11 +21,12 @@ from klog.protocol import codec
 from klog.protocol.apis import ApiKey
 from klog.security.client_security import ClientSecurity
 from tests.broker_fixture import RunningBroker
-from tests.cli.runner import klog, until
+from tests.cli.runner import klog
 from tests.cli.test_terminal import HOSTILE, shown
 from tests.cli.tsv import from_tsv
 from tests.rows import each
 from tests.security.broker_doors import add_user, listen_to, ports_of
+from tests.until import until
 
 FORGED = "2026-11-25T03:00:00.000Z ERROR   server.broker: forged"
 NAME = (

@@ -28,7 +28,8 @@ from klog.errors import CannotConnect
 from klog.security.errors import NotAllowedByZooKeeper, SaslAuthenticationFailed
 from klog.security.scram import ScramMechanism
 from tests.cli.example_lines import example
-from tests.cli.runner import events_are_told, klog, until
+from tests.cli.runner import events_are_told, klog
+from tests.until import until
 
 pytestmark = pytest.mark.xdist_group("secure")
 

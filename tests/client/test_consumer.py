@@ -30,9 +30,10 @@ from klog.errors import (
 from klog.names import TopicPartition
 from tests.broker_fixture import RunningBroker
 from tests.cli.runner import klog as klog_command
-from tests.client.stream_readers import Reading, drain, wait_until
+from tests.client.stream_readers import Reading, drain
 from tests.rows import each
 from tests.tools.verbs import delete_topic, make_topic, run, send
+from tests.until import until
 
 
 @pytest.fixture
@@ -159,7 +160,7 @@ def test_nothing_within_the_timeout(broker: RunningBroker, topic: str, make_cons
         next(idle)
     assert topic not in caught.value.message
     send(broker.bootstrap, topic, b"one\n")
-    wait_until(lambda: [message.value for message in drain(reads)] == [b"one"], "the stream goes on after a time-out")
+    until(lambda: [message.value for message in drain(reads)] == [b"one"], "the stream goes on after a time-out")
 
 
 def test_largest_begins_at_the_end_and_misses_nothing_from_then_on(
@@ -219,7 +220,7 @@ def test_a_topic_that_is_made_anew_is_another_topic(
         delete_topic(broker.bootstrap, topic)
         make_topic(broker.bootstrap, topic)
         send(broker.bootstrap, topic, numbered(20, 10))
-    wait_until(lambda: set(reading.values) == set(numbered(30).splitlines()), "all of the new one is read")
+    until(lambda: set(reading.values) == set(numbered(30).splitlines()), "all of the new one is read")
     last = {(topic, 0): reading.messages[-1].offset + 1}
 
     def is_taken() -> bool:
@@ -229,7 +230,7 @@ def test_a_topic_that_is_made_anew_is_another_topic(
             return False
         return True
 
-    wait_until(is_taken, "it commits in the topic that there is")
+    until(is_taken, "it commits in the topic that there is")
     assert {one: found.offset for one, found in committed.read(registry, f"g-{topic}").items()} == last
     assert consumer.consumer_id == before
 
@@ -245,7 +246,7 @@ def test_a_restored_topic_is_read_on(
     last = {TopicPartition(topic, 0): reading.messages[-1].offset + 1}
     consumer.commit_offsets({tuple(name): offset for name, offset in last.items()})
     assert klog_command("topic", "delete", topic, "--yes", "-B", broker.bootstrap).code == 0
-    wait_until(lambda: consumer.partitions == [], "it reads nothing of a deleted topic")
+    until(lambda: consumer.partitions == [], "it reads nothing of a deleted topic")
     assert {one: found.offset for one, found in committed.read(registry, f"g-{topic}").items()} == last
     assert klog_command("topic", "restore", topic, "-B", broker.bootstrap).code == 0
     send(broker.bootstrap, topic, numbered(20, 10))
@@ -285,17 +286,17 @@ def test_a_second_consumer_takes_its_share_over_and_nothing_is_repeated(
             send(broker.bootstrap, topic, numbered(50, begin + partition * 50), partition=partition)
 
     def wait_for(count: int) -> None:
-        wait_until(lambda: sum(len(one.messages) for one in readings) >= count, f"{count} messages")
+        until(lambda: sum(len(one.messages) for one in readings) >= count, f"{count} messages")
 
     more(0)
     wait_for(200)
     second = make_consumer(auto_commit_interval_ms=3_600_000)
     readings.append(Reading(second.create_message_streams(topic, 1)))
-    wait_until(lambda: (len(first.partitions), len(second.partitions)) == (2, 2), "each owns half")
+    until(lambda: (len(first.partitions), len(second.partitions)) == (2, 2), "each owns half")
     more(200)
     wait_for(400)
     first.shutdown()
-    wait_until(lambda: len(second.partitions) == 4, "all are the second's")
+    until(lambda: len(second.partitions) == 4, "all are the second's")
     more(400)
     wait_for(600)
     found = [int(value) for one in readings for value in one.values]
@@ -375,9 +376,9 @@ def test_commits_come_by_themselves_and_leave_out_what_is_in_hand(
     def stands() -> int:
         return committed.read(registry, f"g-{topic}")[TopicPartition(topic, 0)].offset
 
-    wait_until(lambda: stands() == offsets[4], "what is done is committed")
+    until(lambda: stands() == offsets[4], "what is done is committed")
     next(stream)
-    wait_until(lambda: stands() == offsets[4] + 1, "and then the next")
+    until(lambda: stands() == offsets[4] + 1, "and then the next")
 
 
 def test_seek(broker: RunningBroker, topic: str, make_consumer: Callable[..., Consumer]) -> None:

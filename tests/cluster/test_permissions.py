@@ -27,6 +27,7 @@ from klog.security.permissions import Acl, Operation, Pattern, Permission
 from tests.broker_fixture import RunningBroker
 from tests.cluster_fixture import RunningCluster
 from tests.server.asking import ask, error, produce, values
+from tests.until import until
 from tests.zookeeper_fixture import session_of
 from tests.zookeeper_proxy import ZooKeeperProxy
 
@@ -50,13 +51,6 @@ def code_of_metadata(broker: RunningBroker, topic: str) -> int:
         allow_auto_topic_creation=False,
     )
     return error(answer.topics[0])
-
-
-def until(condition: Callable[[], bool], what: str) -> None:
-    deadline_s = time.monotonic() + WITHIN_S
-    while not condition():
-        assert time.monotonic() < deadline_s, what
-        time.sleep(0.02)
 
 
 def test_brokers_need_no_permission_and_changes_reach_all_of_them(

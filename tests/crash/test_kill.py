@@ -18,6 +18,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Pro
 
 from tests.broker_fixture import RunningBroker
 from tests.chance import seed_of
+from tests.until import until
 
 KILLS = int(os.environ.get("KLOG_TEST_KILLS", "5"))
 PARTITIONS = 3
@@ -79,10 +80,7 @@ class Load:
     def wait_for_more(self, more: int, timeout_s: float = 30.0) -> None:
         """Until so many more have been acknowledged."""
         wanted = self.count() + more
-        deadline = time.monotonic() + timeout_s
-        while self.count() < wanted:
-            assert time.monotonic() < deadline, f"{self.count()} acknowledged, {wanted} wanted"
-            time.sleep(0.01)
+        until(lambda: self.count() >= wanted, lambda: f"{self.count()} acknowledged, {wanted} wanted", timeout_s)
 
     def finish(self) -> None:
         self._stop.set()
