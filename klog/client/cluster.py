@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from klog.client.answers import error_of
 from klog.client.bootstrap import connect_any, parse_bootstrap
 from klog.client.metadata import BrokerNode, Metadata, TopicNode, metadata_fields, metadata_of
-from klog.client.servers import security_of
+from klog.client.servers import Servers, more_servers, security_of
 from klog.errors import (
     BrokerNotAvailable,
     CannotConnect,
@@ -77,21 +77,14 @@ class Cluster:
         timeout_s: float = 10.0,
         trace: Trace | None = None,
         client_id: str = "klog",
-        expected_cluster_id: str | None = None,
     ) -> Cluster:
         """The cluster behind ``host:port,...``; each server gets `CONNECT_TIMEOUT_S`, the first to answer is used.
 
         ``source`` names the address's source in errors. Raises UsageError for an invalid address, CannotConnect
-        if no broker answers, WrongCluster if the cluster is not ``expected_cluster_id``.
+        if no broker answers.
         """
         cluster = cls(bootstrap, source, timeout_s, trace, client_id)
         cluster._any = await connect_any(parse_bootstrap(bootstrap, source), cluster._open)
-        if expected_cluster_id is not None:
-            try:
-                await cluster.check_id(expected_cluster_id)
-            except BaseException:
-                await cluster.close()
-                raise
         return cluster
 
     async def check_id(self, expected: str) -> None:
@@ -140,9 +133,10 @@ class Cluster:
         """Whether the brokers serve klog's own requests; on plain Kafka, values that need them are None."""
         return OWN_KEYS_FROM in self._any.versions
 
-    def known_servers(self) -> list[str]:
-        """HOST:PORT of every known broker."""
-        return [one.address for one in self._metadata.brokers.values()] if self._metadata is not None else []
+    def servers(self) -> Servers:
+        """Those given, and every known broker."""
+        known = self._metadata.brokers.values() if self._metadata is not None else ()
+        return more_servers(self.bootstrap, [one.address for one in known])
 
     # --- What is there ---
 
@@ -214,11 +208,8 @@ class Cluster:
         try:
             return await self._ask(self._any, key, highest, lowest, None, fields)
         except CannotConnect:
-            servers = parse_bootstrap(self.bootstrap, self.source)
-            known = self._metadata.brokers.values() if self._metadata else ()
-            servers += [(one.host, one.port) for one in known if (one.host, one.port) not in servers]
             await self._any.close()
-            self._any = await connect_any(servers, self._open)
+            self._any = await connect_any(parse_bootstrap(self.servers(), self.source), self._open)
             return await self._ask(self._any, key, highest, lowest, None, fields)
 
     async def to_broker(

@@ -69,7 +69,6 @@ class Rebalancer:
         self._is_changed = True
         self._is_expired = False
         self._is_stopping = False
-        self._was_stopped = False
         self._first_done = threading.Event()
         self._first_error: KlogError | None = None
         self._reading: dict[TopicPartition, MessageStream] = {}
@@ -112,9 +111,9 @@ class Rebalancer:
     def stop(self, *, in_hand: bool) -> None:
         """Commit (if automatic), give everything up, leave. With ``in_hand`` the message in hand counts as done."""
         with self._wakeup:
-            if self._was_stopped:
+            if self._is_stopping:
                 return
-            self._was_stopped = self._is_stopping = True
+            self._is_stopping = True
             self._wakeup.notify_all()
         if self._thread.ident is not None:
             self._thread.join()

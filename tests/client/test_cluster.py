@@ -81,9 +81,10 @@ async def test_where_nobody_answers_everyone_tried_is_named(
 async def test_another_cluster_than_expected(broker: RunningBroker) -> None:
     async with await Cluster.connect(broker.bootstrap) as cluster:
         cluster_id = await cluster.cluster_id()
-    await (await Cluster.connect(broker.bootstrap, source="-B", expected_cluster_id=cluster_id)).close()
-    with pytest.raises(WrongCluster, match=rf"{cluster_id}\b.*\bother\b"):
-        await Cluster.connect(broker.bootstrap, source="-B", expected_cluster_id="other")
+        assert cluster_id
+        await cluster.check_id(cluster_id)
+        with pytest.raises(WrongCluster, match=rf"{cluster_id}\b.*\bother\b"):
+            await cluster.check_id("other")
 
 
 async def test_metadata_is_asked_for_once_and_the_trace_tells_of_each_request(
