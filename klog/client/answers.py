@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 import klog.security.errors  # noqa: F401 - for `error_of`: classes that have a number on the wire
 from klog import errors
 from klog.errors import KlogError
+
+A = TypeVar("A")
 
 
 def check(answer: Any, what: object = "") -> None:
@@ -14,6 +16,13 @@ def check(answer: Any, what: object = "") -> None:
     error = error_in(answer, what)
     if error is not None:
         raise error
+
+
+def or_raise(answer: A | KlogError) -> A:
+    """The answer, unless it is an error."""
+    if isinstance(answer, KlogError):
+        raise answer
+    return answer
 
 
 def error_in(answer: Any, what: object = "") -> KlogError | None:

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, TypeVar
 
-from klog.client.answers import error_of
+from klog.client.answers import error_of, or_raise
 from klog.client.bootstrap import connect_any, parse_bootstrap
 from klog.client.metadata import BrokerNode, Metadata, TopicNode, metadata_fields, metadata_of
 from klog.client.servers import Servers, more_servers, security_of
@@ -305,17 +305,23 @@ class Cluster:
                 fresh = True
         return found
 
+    async def ask_leaders(
+        self,
+        wanted: Mapping[TopicPartition, Q],
+        ask: Callable[[Channel, dict[TopicPartition, Q]], Awaitable[dict[TopicPartition, A | KlogError]]],
+    ) -> dict[TopicPartition, A]:
+        """As `to_leaders`, and leaders are waited for; the first error is raised."""
+        answers = await self.to_leaders(wanted, ask, wait_for_leader=True)
+        return {one: or_raise(answer) for one, answer in answers.items()}
+
     async def to_leader(
         self,
         partition: TopicPartition,
         question: Q,
         ask: Callable[[Channel, dict[TopicPartition, Q]], Awaitable[dict[TopicPartition, A | KlogError]]],
     ) -> A:
-        """As `to_leaders`, for one partition, whose error is raised."""
-        answer = (await self.to_leaders({partition: question}, ask, wait_for_leader=True))[partition]
-        if isinstance(answer, KlogError):
-            raise answer
-        return answer
+        """As `ask_leaders`, for one partition."""
+        return (await self.ask_leaders({partition: question}, ask))[partition]
 
     def _leader_in(self, metadata: Metadata, one: TopicPartition) -> int | KlogError:
         topic = metadata.topics.get(one.topic)

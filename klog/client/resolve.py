@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Mapping
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from klog.client import leader_requests
+from klog.client.answers import or_raise
 from klog.client.cluster import Cluster
 from klog.client.one_message import first_timestamp
 from klog.client.partition_requests import REPLICA
 from klog.client.positions import EARLIEST, LATEST, Anchor, Position
 from klog.errors import KlogError
 from klog.names import TopicPartition
-
-A = TypeVar("A")
 
 
 class Bounds(NamedTuple):
@@ -45,7 +44,7 @@ async def replica_bounds(
         await leader_requests.list_offsets(channel, dict.fromkeys(names, which), replica_id=REPLICA)
         for which in (EARLIEST, LATEST)
     ]
-    return {one: Bounds(_or_raise(starts[one]).offset or 0, _or_raise(ends[one]).offset or 0) for one in names}
+    return {one: Bounds(or_raise(starts[one]).offset or 0, or_raise(ends[one]).offset or 0) for one in names}
 
 
 async def resolve(
@@ -66,8 +65,7 @@ async def resolve(
 
 async def timestamps(cluster: Cluster, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
     """The timestamp of the first message at or after each offset, in ms; None if there is none."""
-    answers = await cluster.to_leaders(offsets, first_timestamp)
-    return {one: _or_raise(answer) for one, answer in answers.items()}
+    return await cluster.ask_leaders(offsets, first_timestamp)
 
 
 async def messages_in(
@@ -82,21 +80,10 @@ async def messages_in(
 
 
 async def _list_offsets(cluster: Cluster, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
-    answers = await cluster.to_leaders(times, leader_requests.list_offsets, wait_for_leader=True)
-    return {one: _or_raise(answer).offset for one, answer in answers.items()}
+    answers = await cluster.ask_leaders(times, leader_requests.list_offsets)
+    return {one: answer.offset for one, answer in answers.items()}
 
 
 async def _find(cluster: Cluster, steps: Mapping[TopicPartition, tuple[int, int]]) -> dict[TopicPartition, int]:
-    answers = await cluster.to_leaders(steps, leader_requests.find_message, wait_for_leader=True)
-    found = {}
-    for one, answer in answers.items():
-        place, n = steps[one]
-        offset = _or_raise(answer)
-        found[one] = place + n if offset is None else offset
-    return found
-
-
-def _or_raise(answer: A | KlogError) -> A:
-    if isinstance(answer, KlogError):
-        raise answer
-    return answer
+    answers = await cluster.ask_leaders(steps, leader_requests.find_message)
+    return {one: sum(steps[one]) if offset is None else offset for one, offset in answers.items()}
