@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from klog.client import leader_requests
 from klog.client.answers import or_raise
@@ -28,11 +28,20 @@ class Bounds(NamedTuple):
 
 
 async def bounds(cluster: Cluster, names: Collection[TopicPartition]) -> dict[TopicPartition, Bounds]:
-    """Start and end of each partition; the first error is raised."""
-    starts, ends = await asyncio.gather(
-        _list_offsets(cluster, dict.fromkeys(names, EARLIEST)), _list_offsets(cluster, dict.fromkeys(names, LATEST))
-    )
-    return {one: Bounds(starts[one] or 0, ends[one] or 0) for one in names}
+    """Start and end of each partition; leaders are waited for, and the first error is raised."""
+    found = await known_bounds(cluster, names, wait_for_leader=True)
+    return {one: or_raise(answer) for one, answer in found.items()}
+
+
+async def known_bounds(
+    cluster: Cluster, names: Collection[TopicPartition], *, wait_for_leader: bool = False
+) -> dict[TopicPartition, Bounds | KlogError]:
+    """Start and end of each partition, or its error."""
+    starts, ends = [
+        cluster.to_leaders(dict.fromkeys(names, which), leader_requests.list_offsets, wait_for_leader=wait_for_leader)
+        for which in (EARLIEST, LATEST)
+    ]
+    return _bounds(*await asyncio.gather(starts, ends))
 
 
 async def replica_bounds(
@@ -44,7 +53,17 @@ async def replica_bounds(
         await leader_requests.list_offsets(channel, dict.fromkeys(names, which), replica_id=REPLICA)
         for which in (EARLIEST, LATEST)
     ]
-    return {one: Bounds(or_raise(starts[one]).offset or 0, or_raise(ends[one]).offset or 0) for one in names}
+    return {one: or_raise(found) for one, found in _bounds(starts, ends).items()}
+
+
+def _bounds(starts: Mapping[TopicPartition, Any], ends: Mapping[TopicPartition, Any]) -> dict[TopicPartition, Any]:
+    """Of what two ListOffsets have found."""
+    found: dict[TopicPartition, Any] = {}
+    for one in starts:
+        pair = starts[one], ends[one]
+        failed = next((answer for answer in pair if isinstance(answer, KlogError)), None)
+        found[one] = failed or Bounds(*(answer.offset or 0 for answer in pair))
+    return found
 
 
 async def resolve(
