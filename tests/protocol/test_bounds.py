@@ -164,16 +164,8 @@ def test_what_stands_beside_unknown_tags_is_read(tags: dict[int, bytes]) -> None
     frame = codec.encode_request(entity, 7, "test")
     head = codec.read_head(memoryview(frame)[4:])
     plain = bytes(frame[4:])
-    given_fields = [_uvarint(tag) + _uvarint(len(data)) + data for tag, data in tags.items()]
-    section = _uvarint(len(tags)) + b"".join(given_fields)
+    given_fields = [codec.uvarint(tag) + codec.uvarint(len(data)) + data for tag, data in tags.items()]
+    section = codec.uvarint(len(tags)) + b"".join(given_fields)
     in_topic = plain.replace(b"\x02a\x00", b"\x02a" + section)
     for sent in (plain[:-1] + section, in_topic, in_topic[:-1] + section):
         assert codec.decode_body(memoryview(sent), head) == entity
-
-
-def _uvarint(value: int) -> bytes:
-    out = bytearray()
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes([*out, value])
