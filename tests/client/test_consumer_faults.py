@@ -8,11 +8,9 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import count
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
 
 from klog.client.consumer import Consumer
 from klog.client.streams import MessageStream
@@ -23,6 +21,7 @@ from klog.errors import ConsumerTimeout, GroupIsHeld, RebalanceFailed
 from klog.names import TopicPartition
 from tests.broker_fixture import RunningBroker
 from tests.client.stream_readers import Reading, ReadingProcess, drain
+from tests.cluster.load import Load
 from tests.cluster_fixture import RunningCluster, shared_three, three
 from tests.coordination.conftest import expire
 from tests.tools.verbs import make_topic, send
@@ -106,35 +105,10 @@ def watch() -> Iterator[Callable[..., Registry]]:
         one.end()
 
 
-class Sending(threading.Thread):
-    """Numbers, one after the other, to all partitions in turn; what was acknowledged."""
-
-    def __init__(self, bootstrap: str, topic: str, partitions: int, rate: float) -> None:
-        super().__init__(daemon=True)
-        self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 2, "enable.idempotence": True})
-        self._topic, self._partitions, self._pause_s = topic, partitions, 1 / rate
-        self._ended = threading.Event()
-        self.acknowledged: set[bytes] = set()
-        self.start()
-
-    def run(self) -> None:
-        for number in count():
-            if self._ended.wait(self._pause_s):
-                break
-            self._producer.produce(
-                self._topic, b"%d" % number, partition=number % self._partitions, on_delivery=self._delivered
-            )
-            self._producer.poll(0)
-        assert self._producer.flush(20) == 0
-
-    def _delivered(self, error: object, message: object) -> None:
-        if error is None:
-            self.acknowledged.add(message.value())  # type: ignore[attr-defined]
-
-    def end(self) -> set[bytes]:
-        self._ended.set()
-        self.join()
-        return self.acknowledged
+def sent_by(load: Load) -> set[bytes]:
+    """All that was acknowledged; it sends no more."""
+    load.stop()
+    return {load.value(number) for acked in load.acked.values() for number, _ in acked}
 
 
 @pytest.fixture
@@ -167,7 +141,7 @@ def test_consumers_that_are_killed_and_paused(
     """At least once, and each partition read by one at a time."""
     make_topic(broker.bootstrap, topic, 6)
     registry = watch(broker.zookeeper, f"g-{topic}", topic, 6)
-    sending = Sending(broker.bootstrap, topic, 6, 300)
+    load = Load(broker.bootstrap, topic, 6)
     one, two, three = (start_process(name) for name in ("one", "two", "three"))
     until(lambda: registry.shares() == [2, 2, 2] and all(each.lines for each in (one, two, three)), "all share")
     one.kill()
@@ -177,7 +151,7 @@ def test_consumers_that_are_killed_and_paused(
     until(lambda: registry.shares() == [2, 4], "the two that live share what the others had")
     two.send(signal.SIGCONT)
     until(lambda: registry.shares() == [2, 2, 2], "the one that slept is back")
-    sent = sending.end()
+    sent = sent_by(load)
 
     def read() -> set[bytes]:
         return {line[5].encode() for process in (one, two, three, four) for line in process.lines}
@@ -205,7 +179,7 @@ def test_consumers_that_are_killed_and_paused(
 def test_a_lost_session_is_survived(broker: RunningBroker, topic: str, watch: Callable[..., Registry]) -> None:
     make_topic(broker.bootstrap, topic, 2)
     registry = watch(broker.zookeeper, f"g-{topic}", topic, 2)
-    sending = Sending(broker.bootstrap, topic, 2, 500)
+    load = Load(broker.bootstrap, topic, 2)
     with Consumer(broker.zookeeper, f"g-{topic}", auto_offset_reset="smallest") as consumer:
         reading = Reading(consumer.create_message_streams(topic))
         reading.wait_for(50)
@@ -214,7 +188,7 @@ def test_a_lost_session_is_survived(broker: RunningBroker, topic: str, watch: Ca
         expire(consumer._rebalancer._zookeeper)
         until(lambda: consumer.consumer_id != before and len(consumer.partitions) == 2, "it is back")
         assert {registry.by_claim[TopicPartition(topic, n), 1] for n in range(2)} == {f"{before}-0"}
-        sent = sending.end()
+        sent = sent_by(load)
         until(lambda: sent <= set(reading.values), "everything was read")
     assert not reading.errors
 
@@ -297,14 +271,13 @@ def test_a_group_that_was_taken_the_other_way_meanwhile_ends_the_streams(broker:
 def test_brokers_that_die_under_a_consumer(three: RunningCluster, topic: str) -> None:
     three.create(topic, 3)
     zookeeper = three.zookeeper
-    sending = Sending(three.bootstrap, topic, 3, 200)
+    load = Load(three.bootstrap, topic, 3)
     with Consumer(zookeeper, f"g-{topic}", auto_offset_reset="smallest") as consumer:
         reading = Reading(consumer.create_message_streams(topic, 2))
         reading.wait_for(100)
         three.kill(three.leader_of(topic, 0))
-        seen = len(sending.acknowledged)
-        until(lambda: len(sending.acknowledged) > seen + 300, "messages flow on")
-        sent = sending.end()
+        load.wait_for_more(300)
+        sent = sent_by(load)
         until(lambda: sent <= set(reading.values), "everything was read")
         values = reading.values
         assert len(values) == len(set(values)), "and nothing twice: no consumer has died"
