@@ -29,8 +29,18 @@ class Load:
     batch and acknowledges the second. So librdkafka tells of both as delivered, and has no offset of the first.
     """
 
-    def __init__(self, bootstrap: str, topic: str, partitions: int = 1, **settings: object) -> None:
+    def __init__(
+        self,
+        bootstrap: str,
+        topic: str,
+        partitions: int = 1,
+        *,
+        per_batch: int = PER_BATCH,
+        pause_s: float = PAUSE_S,
+        **settings: object,
+    ) -> None:
         self.topic = topic
+        self._per_batch, self._pause_s = per_batch, pause_s
         self.acked_somewhere: dict[int, list[int]] = {partition: [] for partition in range(partitions)}
         self.partitions = partitions
         self.acked: dict[int, list[tuple[int, int]]] = {partition: [] for partition in range(partitions)}
@@ -73,7 +83,7 @@ class Load:
 
     def _send(self) -> None:
         while not self._stop.is_set():
-            for _ in range(PER_BATCH):
+            for _ in range(self._per_batch):
                 try:
                     self._producer.produce(
                         self.topic, self.value(self.sent), partition=self.sent % self.partitions, callback=self._told
@@ -81,8 +91,8 @@ class Load:
                 except BufferError:
                     break
                 self.sent += 1
-            self._producer.poll(PAUSE_S)
-            self._stop.wait(PAUSE_S)
+            self._producer.poll(self._pause_s)
+            self._stop.wait(self._pause_s)
 
     @staticmethod
     def value(number: int) -> bytes:
