@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from klog.coordination import committed, topic_deletion, topics
@@ -26,6 +26,7 @@ from klog.errors import KlogError, NoSuchThing, Refused, TopicAlreadyExists
 from klog.protocol.apis import ApiKey
 from tests.broker_fixture import RunningBroker
 from tests.cli.runner import act_rows, klog
+from tests.cluster.load import produce, read
 from tests.cluster_fixture import RunningCluster
 from tests.zookeeper_fixture import session_of
 
@@ -33,6 +34,7 @@ pytestmark = pytest.mark.xdist_group("trash")
 
 WITHIN_S = 30.0
 DAY_MS = 86_400_000
+ANY_PARTITION = -1
 
 
 @pytest.fixture(scope="module")
@@ -67,13 +69,8 @@ def folders(broker: RunningBroker, topic: str) -> list[str]:
 
 def send(bootstrap: str, topic: str, count: int, first: int = 0) -> list[bytes]:
     """Values that were acknowledged by all in-sync replicas."""
-    failed: list[object] = []
-    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "enable.idempotence": True})
     values = [b"%d" % number for number in range(first, first + count)]
-    for value in values:
-        producer.produce(topic, value, on_delivery=lambda error, _: failed.append(error) if error else None)
-    assert producer.flush(WITHIN_S) == 0
-    assert failed == []
+    produce(bootstrap, topic, values, ANY_PARTITION, **{"enable.idempotence": True})
     return values
 
 
@@ -85,30 +82,8 @@ def commit(bootstrap: str, group: str, topic: str, offset: int) -> None:
 
 def contents(bootstrap: str, topic: str) -> dict[int, list[bytes]]:
     """Every message that a consumer gets, by partition."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": bootstrap,
-            "group.id": secrets.token_hex(4),
-            "enable.partition.eof": True,
-            "enable.auto.commit": False,
-        }
-    )
-    found: dict[int, list[bytes]] = {}
-    try:
-        partitions = consumer.list_topics(topic, WITHIN_S).topics[topic].partitions
-        consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in partitions])
-        ended: set[int] = set()
-        while len(ended) < len(partitions):
-            message = consumer.poll(WITHIN_S)
-            assert message is not None
-            if message.error() is None:
-                found.setdefault(message.partition(), []).append(message.value())
-            else:
-                assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
-                ended.add(message.partition())
-    finally:
-        consumer.close()
-    return found
+    found = read(bootstrap, topic, None)
+    return {partition: [value for _, value in rows] for partition, rows in found.items() if rows}
 
 
 def facts(at: list[str], topic: str) -> list[tuple[int, int, int]]:
