@@ -73,16 +73,14 @@ class Rebalancer:
         self._first_error: KlogError | None = None
         self._reading: dict[TopicPartition, MessageStream] = {}
         """Partitions that are claimed and given to a stream."""
-        self._numbers: dict[TopicPartition, int] = {}
-        """The thread under which each partition is claimed."""
+        self._view = View({}, {}, {}, frozenset(), "")
+        """By which what we own is claimed."""
         self._left: dict[TopicPartition, int] = {}
         """Where reading stopped, of partitions that are still claimed: the answer to their release was lost."""
         self._saved: dict[TopicPartition, int] = {}
         """The offsets that were committed last."""
         self._pending: set[TopicPartition] = set()
         """Owned but not being read: they have no leader, or no broker is alive."""
-        self._newcomers: frozenset[TopicPartition] = frozenset()
-        """Partitions that were created after we entered the group: they are read from their start."""
         self._bootstrap: frozenset[str] = frozenset()
         self._commit_due = time.monotonic() + settings.auto_commit_interval_s
         self._confirm_due = 0.0
@@ -248,7 +246,6 @@ class Rebalancer:
             self._saved.clear()
             self.membership.forget(self._left if self._settings.auto_commit else {})
             self._left.clear()
-            self._numbers.clear()
             self.membership.leave()
             self.membership.enter()
         except SessionLost:
@@ -271,7 +268,7 @@ class Rebalancer:
             self._follow_brokers(view)
             old = self.membership.outdated(view)
             gone = [
-                one for one in self.membership.owned if one in old or view.wanted.get(one) != self._numbers.get(one)
+                one for one in self.membership.owned if one in old or view.wanted.get(one) != self._view.wanted[one]
             ]
             self._give_up(gone)
             ours = [one for one in view.wanted if one not in self.membership.owned]
@@ -283,8 +280,7 @@ class Rebalancer:
                 self._give_up(list(self.membership.owned))
                 self._pause(self._settings.rebalance_backoff_s)
                 continue
-            self._numbers = dict(view.wanted)
-            self._newcomers = view.newcomers
+            self._view = view
             self._begin([one for one in view.wanted if one not in self._reading])
             if gone or ours:
                 _log.info(
@@ -315,7 +311,6 @@ class Rebalancer:
         for one in partitions:
             self._left.pop(one, None)
             self._saved.pop(one, None)
-            self._numbers.pop(one, None)
 
     def _take(
         self, partitions: Collection[TopicPartition], *, in_hand: bool, grace_s: float = GRACE_S
@@ -338,7 +333,7 @@ class Rebalancer:
             return False
         committed = self.membership.committed(partitions)
         starts = {one: self._left.get(one, committed.get(one)) for one in partitions}
-        from_start = {one for one in partitions if self._settings.from_smallest or one in self._newcomers}
+        from_start = {one for one in partitions if self._settings.from_smallest or one in self._view.newcomers}
         asked = {one: EARLIEST if one in from_start else LATEST for one, start in starts.items() if start is None}
         fresh: dict[TopicPartition, int] = {}
         # Resolve the start as well: librdkafka would take half a second longer to find it.
@@ -357,7 +352,7 @@ class Rebalancer:
         self._saved.update(committed | fresh)
         by_stream: dict[MessageStream, dict[TopicPartition, int]] = {}
         for one, start in ready.items():
-            number = self._numbers[one]
+            number = self._view.wanted[one]
             stream = self._stream_of.get((None, number)) or self._stream_of[one.topic, number]  # None: of a filter
             by_stream.setdefault(stream, {})[one] = start
         for stream, share in by_stream.items():
