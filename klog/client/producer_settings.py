@@ -32,8 +32,8 @@ ALIASES: Final[Mapping[str, str]] = {
     "compression.codec": "compression.type",
     "message.send.max.retries": "retries",
     "queue.buffering.max.ms": "linger.ms",
-    "topic.metadata.refresh.interval.ms": "metadata.max.age.ms",
     # today's, where librdkafka has another name
+    "metadata.max.age.ms": "topic.metadata.refresh.interval.ms",
     "max.block.ms": "queue.enqueue.timeout.ms",
     "max.request.size": "message.max.bytes",
     "delivery.timeout.ms": "message.timeout.ms",
@@ -46,17 +46,7 @@ ALIASES: Final[Mapping[str, str]] = {
     "timeout.ms": "request.timeout.ms",
     "metadata.fetch.timeout.ms": "queue.enqueue.timeout.ms",
 }
-"""Other names of the same setting; two names of one setting in one call are an error."""
-
-LIBRDKAFKA: Final[Mapping[str, str]] = {"metadata.max.age.ms": "topic.metadata.refresh.interval.ms"}
-"""Settings for which librdkafka has 0.8's name and not today's."""
-
-
-def librdkafka_name(name: str) -> str:
-    """What librdkafka calls a setting of a producer."""
-    today = ALIASES.get(name, name)
-    return LIBRDKAFKA.get(today, today)
-
+"""Other names of settings, and those that librdkafka gets; two names of one setting in one call are an error."""
 
 NO_USE: Final[Mapping[str, str]] = {
     "serializer.class": "values are bytes; serialize before you send",
@@ -123,7 +113,7 @@ def read_settings(
     once. Async has 0.8's buffer: ``queue.buffering.max.ms`` 5000, ``queue.buffering.max.messages`` 10000,
     ``queue.enqueue.timeout.ms`` -1; but ``batch.num.messages`` is 1000 where 0.8 has 200, which costs a fifth more.
     """
-    found = _by_todays_names(given)
+    found = _by_librdkafkas_names(given)
     rdkafka: dict[str, Any] = {
         "client.id": "klog",
         "acks": "all",
@@ -131,7 +121,7 @@ def read_settings(
         "queue.buffering.max.kbytes": BUFFER_KILOBYTES,
         "queue.buffering.max.messages": 10_000,
         "linger.ms": 5000 if is_async else 0,
-        "metadata.max.age.ms": 300_000,
+        "topic.metadata.refresh.interval.ms": 300_000,
         "message.max.bytes": MESSAGE_BYTES_MAX,  # of smaller ones the broker decides
     }
     if is_async:
@@ -153,7 +143,7 @@ def read_settings(
         raise InvalidConfig(f"acks={acks}: must be all, which is -1, or 1 or 0")
     if "enable.idempotence" not in rdkafka:
         rdkafka["enable.idempotence"] = acks in ("all", "-1") and str(rdkafka.get("retries", "1")) != "0"
-    age_ms = _number(rdkafka["metadata.max.age.ms"], "metadata.max.age.ms", 0)
+    age_ms = _number(rdkafka["topic.metadata.refresh.interval.ms"], "metadata.max.age.ms", 0)
     answer_s = _number(rdkafka.get("request.timeout.ms"), "request.timeout.ms", 10_000) / 1000
     audited = audit_settings(rdkafka, audit)
     return ProducerSettings(
@@ -162,11 +152,11 @@ def read_settings(
         age_ms / 1000,
         max(answer_s, 1.0),
         audited,
-        {LIBRDKAFKA.get(name, name): value for name, value in rdkafka.items()},
+        rdkafka,
     )
 
 
-def _by_todays_names(given: Mapping[str, Any]) -> dict[str, Any]:
+def _by_librdkafkas_names(given: Mapping[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     called: dict[str, str] = {}
     for keyword, value in given.items():
