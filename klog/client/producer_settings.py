@@ -10,11 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from socket import gethostname
 from typing import Any, Final
 
 from klog.client.bootstrap import parse_bootstrap
 from klog.client.security_files import as_librdkafka
 from klog.errors import InvalidConfig, UsageError
+from klog.names import AUDIT_TOPIC
 
 AUDIT_WINDOW_MS: Final = 600_000
 
@@ -76,7 +78,7 @@ class AuditSettings:
     host: str
     window_ms: int = AUDIT_WINDOW_MS
     publish_ms: int = 60_000
-    topic: str = "klog.audit"
+    topic: str = AUDIT_TOPIC
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,29 +182,17 @@ def _by_librdkafkas_names(given: Mapping[str, Any]) -> dict[str, Any]:
 
 def audit_settings(rdkafka: dict[str, Any], audit: bool | None) -> AuditSettings | None:
     """Takes ``audit.*`` out of the settings; None where `audit` is False. InvalidConfig for an invalid setting."""
-    host = rdkafka.pop("audit.host", None)
+    host = str(rdkafka.pop("audit.host", None) or "")
     window_ms = _number(rdkafka.pop("audit.window.ms", None), "audit.window.ms", AUDIT_WINDOW_MS)
     publish_ms = _number(rdkafka.pop("audit.publish.ms", None), "audit.publish.ms", 60_000)
-    topic = str(rdkafka.pop("audit.topic", "klog.audit"))
+    topic = str(rdkafka.pop("audit.topic", AUDIT_TOPIC))
     if audit is False:
         return None
     if window_ms <= 0 or publish_ms <= 0:
         raise InvalidConfig("audit.window.ms and audit.publish.ms are above 0")
-    return AuditSettings(check_host(str(host)) if host else own_host(), window_ms, publish_ms, topic)
-
-
-def own_host() -> str:
-    """The name of this machine, as stamps carry it."""
-    import socket
-
-    return "".join(socket.gethostname().split()) or "localhost"
-
-
-def check_host(host: str) -> str:
-    """The name itself; InvalidConfig if a stamp cannot hold it."""
-    if not host or host != "".join(host.split()):
+    if any(map(str.isspace, host)):  # a stamp separates its words by them
         raise InvalidConfig(f"audit.host {host!r}: a name without spaces is wanted")
-    return host
+    return AuditSettings(host or "".join(gethostname().split()) or "localhost", window_ms, publish_ms, topic)
 
 
 def bound_messages(rdkafka: dict[str, Any]) -> None:
