@@ -22,11 +22,6 @@ WRITTEN_BY_HAND = frozenset({ApiKey.REPLICA_FETCH})
 """klog's own requests without a schema, and with a head without tags."""
 
 
-def own_keys() -> list[int]:
-    """The keys of klog's own requests."""
-    return sorted({*REQUESTS, *map(int, WRITTEN_BY_HAND)})
-
-
 @cache
 def request_schema(key: int, version: int) -> Any:
     """kio's class of a request's body. Raises UnsupportedVersion."""

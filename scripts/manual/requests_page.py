@@ -9,7 +9,8 @@ from typing import Any, Final
 from klog.protocol import replica_fetch
 from klog.protocol.apis import ApiKey, api_name
 from klog.protocol.entity_fields import fields_of
-from klog.protocol.versions import own_keys, request_schema, response_schema
+from klog.protocol.schema import REQUESTS
+from klog.protocol.versions import WRITTEN_BY_HAND, request_schema, response_schema
 
 PATH: Final = "docs/internals/requests.md"
 
@@ -27,7 +28,7 @@ Requests between brokers need a connection that has shown the cluster's secret (
 def page() -> str:
     """The whole page."""
     parts = [_HEAD]
-    for key in own_keys():
+    for key in sorted({*REQUESTS, *WRITTEN_BY_HAND}):
         parts.append(f"## {key} {api_name(key)}\n")
         if key == ApiKey.REPLICA_FETCH:
             parts.append("Described in `klog/protocol/replica_fetch.py`:\n")
