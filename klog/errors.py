@@ -3,8 +3,8 @@
 Every error carries four things as class attributes, so that each border can translate it without a table of its own:
 
 * ``wire``       the protocol's error code (Kafka's numbers), what a client is answered;
-* ``code``       the machine name in ``--output json`` errors: of a class with a ``wire`` of its own the class's name,
-                 unless it gives another;
+* ``code``       the machine name in ``--output json`` errors: of a class with a ``wire`` of its own, or a code of the
+                 schema registry's, the class's name, unless it gives another;
 * ``retriable``  whether the same request may succeed later;
 * ``exit_code``  what a command exits with: 1 it failed, 2 it was used wrongly.
 
@@ -28,7 +28,7 @@ class KlogError(Exception):
     exit_code: int = 1
 
     def __init_subclass__(cls) -> None:
-        if "wire" in vars(cls) and "code" not in vars(cls):
+        if ("wire" in vars(cls) or "registry_code" in vars(cls)) and "code" not in vars(cls):
             cls.code = re.sub("(?<=[a-z])(?=[A-Z])", "_", cls.__name__).upper()
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:

@@ -15,7 +15,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,7 @@ from klog.coordination import embedded
 from klog.coordination.embedded import ZooKeeperServer
 from klog.coordination.zookeeper import ZooKeeper
 from tests.processes import COLD, ROOT, klog_process
+from tests.until import until
 from tests.zookeeper_fixture import klog_home, session_of
 
 __all__ = [
@@ -151,11 +151,7 @@ class RunningBroker:
 
     def wait_for_log(self, *parts: str, timeout_s: float = 20.0) -> None:
         """Until the broker has logged a line with all of ``parts``."""
-        deadline = time.monotonic() + timeout_s
-        while not self.logged(*parts):
-            if time.monotonic() > deadline:
-                raise AssertionError(f"no line with {parts} appeared in the broker's log:\n{self.log_text}")
-            time.sleep(0.02)
+        until(lambda: self.logged(*parts), lambda: f"a line with {parts} in the log:\n{self.log_text}", timeout_s)
 
 
 @contextlib.contextmanager

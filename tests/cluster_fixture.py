@@ -30,6 +30,7 @@ from klog.protocol import codec
 from klog.protocol.apis import ApiKey
 from klog.protocol.introduction import NONCE_BYTES, Introduction
 from tests.broker_fixture import RunningBroker
+from tests.until import until
 from tests.zookeeper_fixture import session_of
 
 LOOK_EVERY_S = 0.02
@@ -200,10 +201,7 @@ class RunningCluster:
     def wait_until(self, condition: Callable[[], object], what: str, timeout_s: float = WAIT_S) -> float:
         """Seconds until it held; AssertionError with the ends of the brokers' logs when it does not in time."""
         begun = time.monotonic()
-        while not condition():
-            if time.monotonic() - begun > timeout_s:
-                raise AssertionError(f"not within {timeout_s:g} s: {what}\n{self.logs()}")
-            time.sleep(LOOK_EVERY_S)
+        until(condition, lambda: f"{what}\n{self.logs()}", timeout_s)
         return time.monotonic() - begun
 
     def wait_until_known(self) -> None:

@@ -25,10 +25,10 @@ from datetime import UTC, datetime
 from typing import Literal, NamedTuple
 
 from klog.admin.answers import code_and_message
-from klog.admin.partitions import ends_of
 from klog.client import leader_requests
 from klog.client.cluster import Cluster
 from klog.client.leader_requests import Measured
+from klog.client.resolve import known_bounds
 from klog.coordination import committed, paths
 from klog.coordination import groups as registry
 from klog.coordination.committed import CommittedOffset
@@ -189,7 +189,7 @@ async def _measure(
     answers = await cluster.to_leaders(wanted, leader_requests.measure)
     known = {name: answer for name, answer in answers.items() if answer is not None}
     if len(known) < len(answers):  # a plain Kafka broker counts nothing
-        for name, ends in (await ends_of(cluster, answers.keys() - known.keys())).items():
+        for name, ends in (await known_bounds(cluster, answers.keys() - known.keys())).items():
             known[name] = ends if isinstance(ends, KlogError) else leader_requests.Measured(*ends, {})
     return known
 

@@ -10,7 +10,7 @@ from klog.client import leader_requests
 from klog.client.cluster import Cluster
 from klog.client.positions import Position
 from klog.client.resolve import bounds, resolve, timestamps
-from klog.errors import KlogError, Refused
+from klog.errors import Refused
 from klog.names import TopicPartition
 from klog.render.values import moment
 
@@ -54,9 +54,7 @@ async def list_offsets_before(
         if not wanted:
             break
         last = {}
-        for one, offset in (await cluster.to_leaders(wanted, leader_requests.find_message)).items():
-            if isinstance(offset, KlogError):
-                raise offset
+        for one, offset in (await cluster.ask_leaders(wanted, leader_requests.find_message)).items():
             if offset is None:
                 raise Refused("this is not a klog cluster, and cannot count messages back from an offset")
             last[one] = offset

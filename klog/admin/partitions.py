@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -13,6 +12,7 @@ from klog.client import leader_requests
 from klog.client.cluster import Cluster
 from klog.client.metadata import TopicNode
 from klog.client.positions import EARLIEST, LATEST
+from klog.client.resolve import known_bounds
 from klog.config.topic import effective_min_isr
 from klog.errors import KlogError, LeaderNotAvailable
 from klog.names import TopicPartition
@@ -96,24 +96,6 @@ async def list_partitions(
     ]
 
 
-async def ends_of(
-    cluster: Cluster, names: Collection[TopicPartition]
-) -> dict[TopicPartition, tuple[int, int] | KlogError]:
-    """Where the logs of these partitions begin and end, which is all that plain Kafka's brokers tell of them."""
-    starts, ends = await asyncio.gather(
-        cluster.to_leaders(dict.fromkeys(names, EARLIEST), leader_requests.list_offsets),
-        cluster.to_leaders(dict.fromkeys(names, LATEST), leader_requests.list_offsets),
-    )
-    found: dict[TopicPartition, tuple[int, int] | KlogError] = {}
-    for name in names:
-        start, end = starts[name], ends[name]
-        if isinstance(start, KlogError):
-            found[name] = start
-        else:
-            found[name] = end if isinstance(end, KlogError) else (start.offset or 0, end.offset or 0)
-    return found
-
-
 async def rows_of(cluster: Cluster, topics: Iterable[TopicNode]) -> list[PartitionRow]:
     """Every partition of these topics, with what its leader says of the log."""
     nodes = {TopicPartition(topic.name, one.partition): one for topic in topics for one in topic.partitions.values()}
@@ -123,7 +105,7 @@ async def rows_of(cluster: Cluster, topics: Iterable[TopicNode]) -> list[Partiti
     if cluster.is_klog:  # one question brings all four, of one moment
         answers = await cluster.to_leaders(dict.fromkeys(nodes, (EARLIEST, LATEST)), leader_requests.count_messages)
     else:
-        ends = await ends_of(cluster, nodes)
+        ends = await known_bounds(cluster, nodes)
         answers = {name: one if isinstance(one, KlogError) else (*one, None, None) for name, one in ends.items()}
     rows = []
     for name, one in nodes.items():

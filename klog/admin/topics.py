@@ -217,7 +217,6 @@ async def create_topic(
                 "configs": [{"name": key, "value": value} for key, value in (settings or {}).items()],
             }
         ],
-        timeout=int(cluster.timeout_s * 1000),
         validate_only=validate_only,
     )
     error = error_in(answer.topics[0], f"cannot create topic {name!r}")
@@ -297,7 +296,6 @@ async def alter_topic(cluster: Cluster, name: str, partitions: int, *, led: Coun
         ApiKey.CREATE_PARTITIONS,
         3,
         topics=[{"name": name, "count": partitions, "assignments": None}],
-        timeout=int(cluster.timeout_s * 1000),
         validate_only=False,
     )
     check(answer.results[0], f"cannot add partitions to topic {name!r}")
@@ -353,7 +351,6 @@ async def delete_topics(cluster: Cluster, preview: Sequence[TopicDeletion]) -> l
         5,  # from 6 on topics are named by name or id, with nothing gained here
         1,
         topic_names=names,
-        timeout=int(cluster.timeout_s * 1000),
     )
     failures = {str(one.name): error for one in answer.responses if (error := error_in(one)) is not None}
     return [

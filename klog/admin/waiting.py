@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable
 from klog.admin.log_dirs import full_dir
 from klog.admin.settings import min_isr
 from klog.client.cluster import Cluster
-from klog.client.servers import more_servers
 from klog.config.topic import effective_min_isr
 from klog.errors import KlogError
 from klog.names import TopicPartition
@@ -55,7 +54,7 @@ async def tell_waiting(
 
 async def why_waiting(cluster: Cluster, topic: str, partitions: Iterable[int], acks: str) -> str:
     """The reason, as far as it can be seen. Connects again: the broker asked until now may be the one that hangs."""
-    servers = more_servers(cluster.bootstrap, cluster.known_servers())
+    servers = cluster.servers()
     is_there = False
     try:
         async with asyncio.timeout(ALL_ANSWERS_S):

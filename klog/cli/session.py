@@ -87,23 +87,18 @@ class Session:
         key = (servers, security_of(servers), source, timeout_s, client_id)
         async with self._opening:
             known = self._clusters.pop(key, None)
-            if known is not None:
-                if await known.resume():
-                    self._clusters[key] = known
-                    if expected_cluster_id is not None:
-                        await known.check_id(expected_cluster_id)
-                    return known
+            if known is not None and not await known.resume():
                 await known.close()
-            opened = await Cluster.connect(
-                servers,
-                source=source,
-                timeout_s=timeout_s,
-                expected_cluster_id=expected_cluster_id,
-                client_id=client_id,
-                trace=_to_stderr if self._trace else None,
-            )
-            self._clusters[key] = opened
-            return opened
+                known = None
+            if known is None:
+                trace = _to_stderr if self._trace else None
+                known = await Cluster.connect(
+                    servers, source=source, timeout_s=timeout_s, client_id=client_id, trace=trace
+                )
+            self._clusters[key] = known
+            if expected_cluster_id is not None:
+                await known.check_id(expected_cluster_id)
+            return known
 
     async def zookeeper(self, address: str, timeout_s: float, *, create_chroot: bool = False) -> ZooKeeper:
         """The session with ZooKeeper where it is connected, or a new one."""

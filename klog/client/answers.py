@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, TypeVar
 
 import klog.security.errors  # noqa: F401 - for `error_of`: classes that have a number on the wire
-from klog import errors
 from klog.errors import KlogError
+
+A = TypeVar("A")
 
 
 def check(answer: Any, what: object = "") -> None:
@@ -14,6 +16,13 @@ def check(answer: Any, what: object = "") -> None:
     error = error_in(answer, what)
     if error is not None:
         raise error
+
+
+def or_raise(answer: A | KlogError) -> A:
+    """The answer, unless it is an error."""
+    if isinstance(answer, KlogError):
+        raise answer
+    return answer
 
 
 def error_in(answer: Any, what: object = "") -> KlogError | None:
@@ -27,16 +36,12 @@ def error_in(answer: Any, what: object = "") -> KlogError | None:
 
 def error_of(wire: int, message: str) -> KlogError:
     """klog's error with this code on the wire; for unknown codes the base class, with the number."""
-    known = _by_wire(errors.KlogError).get(wire)
+    known = next((kind for kind in _below(KlogError) if kind.wire == wire > 0), None)
     return known(message) if known else KlogError(f"{message} (error {wire})")
 
 
-def _by_wire(base: type[KlogError]) -> dict[int, type[KlogError]]:
-    """Every class below ``base`` by its wire code; the first defined wins where two share one."""
-    table: dict[int, type[KlogError]] = {}
-    for child in base.__subclasses__():
-        if child.wire > 0:
-            table.setdefault(child.wire, child)
-        for wire, grandchild in _by_wire(child).items():
-            table.setdefault(wire, grandchild)
-    return table
+def _below(base: type[KlogError]) -> Iterator[type[KlogError]]:
+    """Its classes in the order in which they are defined: the first wins where two share a code on the wire."""
+    for kind in base.__subclasses__():
+        yield kind
+        yield from _below(kind)

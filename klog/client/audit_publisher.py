@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -13,7 +14,6 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from klog.client.audit import TOPIC_SETTINGS, Auditor, Publication
 from klog.client.send_errors import may_be_in_the_log
 from klog.client.servers import silent_logger
-from klog.clock import SYSTEM_CLOCK, Clock
 
 log = logging.getLogger(__name__)
 
@@ -41,13 +41,10 @@ _ADMIN_PREFIXES: Final = (
 class AuditPublisher:
     """Publishes the counts of an `Auditor`. One thread at a time, the one that polls."""
 
-    def __init__(
-        self, rdkafka: Any, auditor: Auditor, settings: Mapping[str, Any], clock: Clock = SYSTEM_CLOCK
-    ) -> None:
+    def __init__(self, rdkafka: Any, auditor: Auditor, settings: Mapping[str, Any]) -> None:
         """``rdkafka``: confluent-kafka's producer; ``settings``: the ones that it was created with."""
         self._rdkafka = rdkafka
         self._auditor = auditor
-        self._clock = clock
         self._settings = admin_settings(settings)
         self._topic_is_there = False
         self._maker: threading.Thread | None = None
@@ -57,7 +54,7 @@ class AuditPublisher:
 
     def tick(self) -> None:
         """Publish what is due; to be called often."""
-        now = self._clock.monotonic_s()
+        now = time.monotonic()
         if now >= self._look_at:
             self._look_at = now + LOOK_EVERY_S
             if not self._topic_is_there and now >= self._make_at and self._auditor.is_used:
@@ -72,8 +69,8 @@ class AuditPublisher:
         """Publish all remaining counts, with retries for a while; the caller flushes before and after."""
         if self._maker is not None:
             self._maker.join(CREATION_S)
-        deadline = self._clock.monotonic_s() + CLOSE_S
-        while (left_s := deadline - self._clock.monotonic_s()) > 0:
+        deadline = time.monotonic() + CLOSE_S
+        while (left_s := deadline - time.monotonic()) > 0:
             publications = self._auditor.due(closing=True)
             if not publications and not self._auditor.has_unpublished:
                 return

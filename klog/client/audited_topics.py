@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -15,7 +16,6 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from klog.client.audit_publisher import admin_settings
 from klog.client.servers import silent_logger
-from klog.clock import SYSTEM_CLOCK, Clock
 
 log = logging.getLogger(__name__)
 
@@ -34,19 +34,16 @@ class AuditedTopics:
     (DescribeConfigs) is not audited.
     """
 
-    def __init__(
-        self, settings: Mapping[str, Any], audited: set[str], *, age_s: float, clock: Clock = SYSTEM_CLOCK
-    ) -> None:
+    def __init__(self, settings: Mapping[str, Any], audited: set[str], *, age_s: float) -> None:
         """``settings``: those of confluent-kafka's producer; topics are put into ``audited``, and taken out of it."""
         self._settings = admin_settings(settings)
         self._audited = audited
         self.max_bytes: dict[str, int] = {}
         """``max.message.bytes`` of the topics, as of the last answer."""
         self._age_s = age_s
-        self._clock = clock
         self._topics: set[str] = set()
         self._asking: threading.Thread | None = None
-        self._ask_at = clock.monotonic_s() + age_s
+        self._ask_at = time.monotonic() + age_s
         self._pause_s = ASK_AGAIN_S
 
     def ask(self, topic: str, wait_s: float) -> None:
@@ -58,9 +55,9 @@ class AuditedTopics:
 
     def tick(self) -> None:
         """Ask again what is due; to be called often, by one thread. Never waits."""
-        if self._clock.monotonic_s() < self._ask_at or (self._asking is not None and self._asking.is_alive()):
+        if time.monotonic() < self._ask_at or (self._asking is not None and self._asking.is_alive()):
             return
-        self._ask_at = self._clock.monotonic_s() + self._age_s
+        self._ask_at = time.monotonic() + self._age_s
         if self._topics:
             topics = sorted(self._topics)
             self._asking = threading.Thread(target=self._ask, args=(topics,), name="klog-audited-topics", daemon=True)
@@ -89,7 +86,7 @@ class AuditedTopics:
         if is_settled:
             self._pause_s = ASK_AGAIN_S
         else:
-            self._ask_at = min(self._ask_at, self._clock.monotonic_s() + self._pause_s)
+            self._ask_at = min(self._ask_at, time.monotonic() + self._pause_s)
             self._pause_s = min(2 * self._pause_s, ASK_AGAIN_MAX_S)
 
     def _cannot_tell(self, topic: str, error: Exception) -> bool:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from klog.client import consumer_settings, producer_settings, zookeeper_access
-from klog.client.producer_settings import codec_name, librdkafka_name
+from klog.client.producer_settings import ALIASES, codec_name
 from klog.client.security_files import read_security
 from klog.config.properties import read_properties
 from klog.coordination.zookeeper_access import ZooKeeperAccess
@@ -41,11 +41,11 @@ _PRODUCER_NAMES: Final = """
     max.request.size request.timeout.ms
 """
 
-_SOCKETS: Final = {name: librdkafka_name(name) for name in _SOCKET_NAMES.split()}
+_SOCKETS: Final = {name: ALIASES.get(name, name) for name in _SOCKET_NAMES.split()}
 
 PRODUCER: Final[Mapping[str, str]] = {
     **_SOCKETS,
-    **{name: librdkafka_name(name) for name in _PRODUCER_NAMES.split()},
+    **{name: ALIASES.get(name, name) for name in _PRODUCER_NAMES.split()},
 }
 """Settings that a producer takes, and what librdkafka calls them."""
 
@@ -96,7 +96,7 @@ _KNOWN: Final = frozenset(
         *CONSUMER,
         *JAVA_ONLY,
         *_WITHOUT_USE,
-        *producer_settings.ALIASES,
+        *ALIASES,
         *producer_settings.NO_USE,
         *consumer_settings.NO_USE,
         *(name for one in consumer_settings.SETTINGS for name in (one.name, *one.aliases)),

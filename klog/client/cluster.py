@@ -15,10 +15,10 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, TypeVar
 
-from klog.client.answers import error_of
+from klog.client.answers import error_of, or_raise
 from klog.client.bootstrap import connect_any, parse_bootstrap
 from klog.client.metadata import BrokerNode, Metadata, TopicNode, metadata_fields, metadata_of
-from klog.client.servers import security_of
+from klog.client.servers import Servers, more_servers, security_of
 from klog.errors import (
     BrokerNotAvailable,
     CannotConnect,
@@ -77,21 +77,14 @@ class Cluster:
         timeout_s: float = 10.0,
         trace: Trace | None = None,
         client_id: str = "klog",
-        expected_cluster_id: str | None = None,
     ) -> Cluster:
         """The cluster behind ``host:port,...``; each server gets `CONNECT_TIMEOUT_S`, the first to answer is used.
 
         ``source`` names the address's source in errors. Raises UsageError for an invalid address, CannotConnect
-        if no broker answers, WrongCluster if the cluster is not ``expected_cluster_id``.
+        if no broker answers.
         """
         cluster = cls(bootstrap, source, timeout_s, trace, client_id)
         cluster._any = await connect_any(parse_bootstrap(bootstrap, source), cluster._open)
-        if expected_cluster_id is not None:
-            try:
-                await cluster.check_id(expected_cluster_id)
-            except BaseException:
-                await cluster.close()
-                raise
         return cluster
 
     async def check_id(self, expected: str) -> None:
@@ -140,9 +133,10 @@ class Cluster:
         """Whether the brokers serve klog's own requests; on plain Kafka, values that need them are None."""
         return OWN_KEYS_FROM in self._any.versions
 
-    def known_servers(self) -> list[str]:
-        """HOST:PORT of every known broker."""
-        return [one.address for one in self._metadata.brokers.values()] if self._metadata is not None else []
+    def servers(self) -> Servers:
+        """Those given, and every known broker."""
+        known = self._metadata.brokers.values() if self._metadata is not None else ()
+        return more_servers(self.bootstrap, [one.address for one in known])
 
     # --- What is there ---
 
@@ -214,11 +208,8 @@ class Cluster:
         try:
             return await self._ask(self._any, key, highest, lowest, None, fields)
         except CannotConnect:
-            servers = parse_bootstrap(self.bootstrap, self.source)
-            known = self._metadata.brokers.values() if self._metadata else ()
-            servers += [(one.host, one.port) for one in known if (one.host, one.port) not in servers]
             await self._any.close()
-            self._any = await connect_any(servers, self._open)
+            self._any = await connect_any(parse_bootstrap(self.servers(), self.source), self._open)
             return await self._ask(self._any, key, highest, lowest, None, fields)
 
     async def to_broker(
@@ -245,9 +236,11 @@ class Cluster:
         """Ask the controller; where the answer means "not me", the next controller is asked.
 
         Retries until the time-out; then NotController, or the last error. After a lost answer the request is not sent
-        again: the change may have been made, and making it twice may have another result.
+        again: the change may have been made, and making it twice may have another result. A request that has a
+        ``timeout`` carries the time-out.
         """
         deadline = asyncio.get_running_loop().time() + self.timeout_s
+        fields["timeout"] = int(self.timeout_s * 1000)
         while True:
             failure: KlogError
             try:
@@ -258,7 +251,7 @@ class Cluster:
             except (NotController, CannotConnect, BrokerNotAvailable) as error:
                 failure = error
             else:
-                # The request carries the time-out too: wait a moment longer, for the broker's own answer about it.
+                # Wait a moment longer than the request says, for the broker's own answer about it.
                 answer = await self._ask(channel, key, highest, lowest, self.timeout_s + ANSWER_GRACE_S, fields)
                 if not _is_not_controller(answer):
                     return answer
@@ -312,17 +305,23 @@ class Cluster:
                 fresh = True
         return found
 
+    async def ask_leaders(
+        self,
+        wanted: Mapping[TopicPartition, Q],
+        ask: Callable[[Channel, dict[TopicPartition, Q]], Awaitable[dict[TopicPartition, A | KlogError]]],
+    ) -> dict[TopicPartition, A]:
+        """As `to_leaders`, and leaders are waited for; the first error is raised."""
+        answers = await self.to_leaders(wanted, ask, wait_for_leader=True)
+        return {one: or_raise(answer) for one, answer in answers.items()}
+
     async def to_leader(
         self,
         partition: TopicPartition,
         question: Q,
         ask: Callable[[Channel, dict[TopicPartition, Q]], Awaitable[dict[TopicPartition, A | KlogError]]],
     ) -> A:
-        """As `to_leaders`, for one partition, whose error is raised."""
-        answer = (await self.to_leaders({partition: question}, ask, wait_for_leader=True))[partition]
-        if isinstance(answer, KlogError):
-            raise answer
-        return answer
+        """As `ask_leaders`, for one partition."""
+        return (await self.ask_leaders({partition: question}, ask))[partition]
 
     def _leader_in(self, metadata: Metadata, one: TopicPartition) -> int | KlogError:
         topic = metadata.topics.get(one.topic)

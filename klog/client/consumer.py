@@ -16,6 +16,7 @@ from collections.abc import Collection, Mapping
 from types import TracebackType
 from typing import Any, overload
 
+from klog.client.answers import or_raise
 from klog.client.consumer_settings import LARGEST, SMALLEST, check_librdkafka, read_settings
 from klog.client.log_ends import ask_ends
 from klog.client.positions import EARLIEST, LATEST
@@ -23,7 +24,7 @@ from klog.client.rebalancer import Rebalancer
 from klog.client.streams import Lease, MessageStream
 from klog.client.subscription import Subscription
 from klog.coordination.connect_string import ConnectString
-from klog.errors import KlogError, NotOwned, OffsetOutOfRange, Refused, UsageError
+from klog.errors import NotOwned, OffsetOutOfRange, Refused, UsageError
 from klog.names import TopicPartition
 
 SEEK_TIMEOUT_S = 10.0
@@ -165,10 +166,7 @@ class Consumer:
         stream.seek(one, offset)
 
     def _end(self, partition: TopicPartition, which: int) -> int:
-        found = ask_ends(self._started().bootstrap, {partition: which}, SEEK_TIMEOUT_S)[partition]
-        if isinstance(found, KlogError):
-            raise found
-        return found
+        return or_raise(ask_ends(self._started().bootstrap, {partition: which}, SEEK_TIMEOUT_S)[partition])
 
     def _started(self) -> Rebalancer:
         if self._rebalancer is None or self._is_shut:

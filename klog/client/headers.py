@@ -64,9 +64,7 @@ async def _fetched(bootstrap: str, timeout_s: float, topic: str, partition: int,
 
     place = TopicPartition(topic, partition)
     async with await Cluster.connect(bootstrap, timeout_s=timeout_s) as cluster:
-        record = (await cluster.to_leaders({place: offset}, first_message))[place]
-    if isinstance(record, KlogError):
-        raise record
+        record = await cluster.to_leader(place, offset, first_message)
     if record is None or record.offset != offset:
         raise KlogError(f"{place}: the headers of the message at offset {offset} cannot be read")
     return list(record.headers)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
@@ -61,17 +62,14 @@ class Membership:
         self.owned: dict[TopicPartition, OwnershipFence] = {}
         self._subscription = subscription
         self._lease = lease
-        self._clock = lease.clock
         self._on_change = on_change
         self._settings = settings
         self._writer = OffsetWriter(zookeeper)
         self._writing = threading.Lock()
         self._entered_zxid = 0
         """The zxid of our first entry."""
-        self._counts: dict[str, int] = {}
-        """Topic -> the number of its partitions when it was first seen."""
-        self._fences: dict[str, tuple[Check, ...]] = {}
-        """The fence of each topic in `_counts`: it tells a topic from a later one of the same name."""
+        self._seen: dict[str, tuple[tuple[Check, ...], int]] = {}
+        """Topic -> its fence, which tells it from a later one of that name, and how many partitions it had at first."""
 
     # --- coming and going ---------------------------------------------------------------------------------------------
 
@@ -94,7 +92,7 @@ class Membership:
 
         Evicted when the entry is gone.
         """
-        asked = self._clock.monotonic_s()
+        asked = time.monotonic()
         stat = self.zookeeper.exists(paths.consumer_id(self.group, self.consumer_id))
         if stat is None or stat.owner_session != self.zookeeper.session_id:
             raise self._evicted()
@@ -135,15 +133,13 @@ class Membership:
         self, there: Mapping[str, topics.Topic], wanted: Collection[TopicPartition]
     ) -> frozenset[TopicPartition]:
         """Partitions of topics created after our entry, and partitions added since: all their messages are new."""
-        for name in [
-            name for name, fence in self._fences.items() if name not in there or tuple(there[name].fence) != fence
-        ]:
-            del self._counts[name], self._fences[name]  # the topic was deleted, or created again
+        seen, self._seen = self._seen, {}
         for name, topic in there.items():
-            if name not in self._counts:
-                self._fences[name] = tuple(topic.fence)
-                self._counts[name] = len(topic.partitions) if topic.created_zxid <= self._entered_zxid else 0
-        return frozenset(one for one in wanted if one.partition >= self._counts[one.topic])
+            fence = tuple(topic.fence)
+            first_count = len(topic.partitions) if topic.created_zxid <= self._entered_zxid else 0
+            known = seen.get(name)
+            self._seen[name] = known if known is not None and known[0] == fence else (fence, first_count)
+        return frozenset(one for one in wanted if one.partition >= self._seen[one.topic][1])
 
     def _changed(self, event: WatchEvent) -> None:
         """Called in ZooKeeper's watch thread."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from confluent_kafka import KafkaException
 
 from klog.client.send_errors import error_from
-from klog.clock import SYSTEM_CLOCK, Clock
 from klog.errors import UnknownTopicOrPartition, UsageError
 
 ANY_PARTITION = -1
@@ -24,17 +24,8 @@ LOOK_EVERY_S = 0.02
 class PartitionChoice:
     """The choices of one producer. Any thread: if two threads need metadata at once, both request it."""
 
-    def __init__(
-        self,
-        rdkafka: Any,
-        partitioner: Partitioner | None,
-        *,
-        age_s: float,
-        answer_s: float,
-        clock: Clock = SYSTEM_CLOCK,
-    ) -> None:
+    def __init__(self, rdkafka: Any, partitioner: Partitioner | None, *, age_s: float, answer_s: float) -> None:
         """``age_s``: how long the number of partitions is used; ``answer_s``: how long an answer may take."""
-        self._clock = clock
         self._rdkafka = rdkafka
         self._partitioner = partitioner
         self._age_s = age_s
@@ -72,13 +63,13 @@ class PartitionChoice:
     def _partitions_of(self, topic: str) -> tuple[list[int], int]:
         """The partitions with a leader (all, if none has one), and their total number; read again after ``age_s``."""
         known = self._partitions.get(topic)
-        now = self._clock.monotonic_s()
+        now = time.monotonic()
         if known is not None and now < known[0]:
             return known[1], known[2]
         deadline = now + self._answer_s
         while True:
             try:
-                found = self._rdkafka.list_topics(topic, max(deadline - self._clock.monotonic_s(), 0.1)).topics[topic]
+                found = self._rdkafka.list_topics(topic, max(deadline - time.monotonic(), 0.1)).topics[topic]
             except KafkaException as error:
                 raise error_from(error.args[0], f"partitions of {topic}") from None
             if found.error is None and found.partitions:
@@ -86,9 +77,9 @@ class PartitionChoice:
                 count = len(found.partitions)
                 self._partitions[topic] = now + self._age_s, led or list(range(count)), count
                 return self._partitions[topic][1:]
-            if self._clock.monotonic_s() > deadline or (found.error is not None and not _may_appear(found.error)):
+            if time.monotonic() > deadline or (found.error is not None and not _may_appear(found.error)):
                 raise error_from(found.error, topic) if found.error else UnknownTopicOrPartition(f"no topic {topic!r}")
-            self._clock.sleep(LOOK_EVERY_S)
+            time.sleep(LOOK_EVERY_S)
 
 
 def _may_appear(error: Any) -> bool:

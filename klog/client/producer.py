@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -92,7 +93,6 @@ class Producer:
         """
         if producer_type not in ("sync", "async"):
             raise InvalidConfig(f"producer_type={producer_type!r}: sync or async is wanted")
-        self._clock = clock
         access, given = without_access(settings, "the producer")
         if bootstrap_servers is not None:
             given["bootstrap_servers"] = bootstrap_servers
@@ -114,9 +114,8 @@ class Producer:
             None if isinstance(partitioner, str) else partitioner,
             age_s=self._settings.metadata_age_s,
             answer_s=self._settings.answer_s,
-            clock=clock,
         )
-        publisher = None if self._auditor is None else AuditPublisher(self._rdkafka, self._auditor, rdkafka, clock)
+        publisher = None if self._auditor is None else AuditPublisher(self._rdkafka, self._auditor, rdkafka)
         # librdkafka asks for its producer id when it starts, then every 500 ms; a message that is handed over in the
         # first milliseconds disturbs the first attempt. So it gets a moment for itself.
         self._rdkafka.poll(HEAD_START_S)
@@ -124,12 +123,10 @@ class Producer:
         self._topics: set[str] = set()
         self._audited: set[str] = set()
         self._audited_topics = (
-            None
-            if audit is not None
-            else AuditedTopics(rdkafka, self._audited, age_s=self._settings.metadata_age_s, clock=clock)
+            None if audit is not None else AuditedTopics(rdkafka, self._audited, age_s=self._settings.metadata_age_s)
         )
         self._max_bytes = {} if self._audited_topics is None else self._audited_topics.max_bytes
-        self._serving = _Serving(self._rdkafka, publisher, self._audited_topics, clock)
+        self._serving = _Serving(self._rdkafka, publisher, self._audited_topics)
         self._room, self._closed = self._serving.room, self._serving.closed
         # Also runs at the end of the program, and when the producer is garbage.
         self._finalizer = weakref.finalize(self, self._serving.shut, None)
@@ -234,7 +231,7 @@ class Producer:
                     )
                 return
             except BufferError:
-                full_since = self._clock.monotonic_s() if full_since is None else full_since
+                full_since = time.monotonic() if full_since is None else full_since
                 self._wait_for_room(topic, full_since)
             except KafkaException as error:
                 size = len(value or b"") + len(key or b"")
@@ -242,7 +239,7 @@ class Producer:
 
     def _wait_for_room(self, topic: str, full_since: float) -> None:
         wait_s = self._settings.enqueue_timeout_s
-        left_s = POLL_S if wait_s is None else full_since + wait_s - self._clock.monotonic_s()
+        left_s = POLL_S if wait_s is None else full_since + wait_s - time.monotonic()
         if left_s <= 0:
             raise BufferFull(
                 f"{topic}: the producer's buffer is full",
@@ -310,15 +307,12 @@ def _parts(message: Message, key: bytes | None) -> _Parts:
 class _Serving:
     """The producer's thread. It has no reference to the Producer, which can thus be garbage-collected."""
 
-    def __init__(
-        self, rdkafka: Any, publisher: AuditPublisher | None, audited_topics: AuditedTopics | None, clock: Clock
-    ) -> None:
+    def __init__(self, rdkafka: Any, publisher: AuditPublisher | None, audited_topics: AuditedTopics | None) -> None:
         self.closed = threading.Event()
         self.room = threading.Condition()
         self._rdkafka = rdkafka
         self._publisher = publisher
         self._audited_topics = audited_topics
-        self._clock = clock
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, name="klog-producer", daemon=True)
         self._thread.start()
@@ -335,11 +329,11 @@ class _Serving:
 
     def flush(self, timeout_s: float | None) -> int:
         """Flush for that time; None waits for all. Returns the number of messages left."""
-        deadline = None if timeout_s is None else self._clock.monotonic_s() + timeout_s
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
-            wait_s = POLL_S if deadline is None else min(POLL_S, max(deadline - self._clock.monotonic_s(), 0.0))
+            wait_s = POLL_S if deadline is None else min(POLL_S, max(deadline - time.monotonic(), 0.0))
             left: int = self._rdkafka.flush(wait_s)
-            if left == 0 or (deadline is not None and self._clock.monotonic_s() >= deadline):
+            if left == 0 or (deadline is not None and time.monotonic() >= deadline):
                 return left
 
     def shut(self, timeout_s: float | None) -> int:

@@ -10,11 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from socket import gethostname
 from typing import Any, Final
 
 from klog.client.bootstrap import parse_bootstrap
 from klog.client.security_files import as_librdkafka
 from klog.errors import InvalidConfig, UsageError
+from klog.names import AUDIT_TOPIC
 
 AUDIT_WINDOW_MS: Final = 600_000
 
@@ -32,8 +34,8 @@ ALIASES: Final[Mapping[str, str]] = {
     "compression.codec": "compression.type",
     "message.send.max.retries": "retries",
     "queue.buffering.max.ms": "linger.ms",
-    "topic.metadata.refresh.interval.ms": "metadata.max.age.ms",
     # today's, where librdkafka has another name
+    "metadata.max.age.ms": "topic.metadata.refresh.interval.ms",
     "max.block.ms": "queue.enqueue.timeout.ms",
     "max.request.size": "message.max.bytes",
     "delivery.timeout.ms": "message.timeout.ms",
@@ -46,17 +48,7 @@ ALIASES: Final[Mapping[str, str]] = {
     "timeout.ms": "request.timeout.ms",
     "metadata.fetch.timeout.ms": "queue.enqueue.timeout.ms",
 }
-"""Other names of the same setting; two names of one setting in one call are an error."""
-
-LIBRDKAFKA: Final[Mapping[str, str]] = {"metadata.max.age.ms": "topic.metadata.refresh.interval.ms"}
-"""Settings for which librdkafka has 0.8's name and not today's."""
-
-
-def librdkafka_name(name: str) -> str:
-    """What librdkafka calls a setting of a producer."""
-    today = ALIASES.get(name, name)
-    return LIBRDKAFKA.get(today, today)
-
+"""Other names of settings, and those that librdkafka gets; two names of one setting in one call are an error."""
 
 NO_USE: Final[Mapping[str, str]] = {
     "serializer.class": "values are bytes; serialize before you send",
@@ -86,7 +78,7 @@ class AuditSettings:
     host: str
     window_ms: int = AUDIT_WINDOW_MS
     publish_ms: int = 60_000
-    topic: str = "klog.audit"
+    topic: str = AUDIT_TOPIC
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +115,7 @@ def read_settings(
     once. Async has 0.8's buffer: ``queue.buffering.max.ms`` 5000, ``queue.buffering.max.messages`` 10000,
     ``queue.enqueue.timeout.ms`` -1; but ``batch.num.messages`` is 1000 where 0.8 has 200, which costs a fifth more.
     """
-    found = _by_todays_names(given)
+    found = _by_librdkafkas_names(given)
     rdkafka: dict[str, Any] = {
         "client.id": "klog",
         "acks": "all",
@@ -131,7 +123,7 @@ def read_settings(
         "queue.buffering.max.kbytes": BUFFER_KILOBYTES,
         "queue.buffering.max.messages": 10_000,
         "linger.ms": 5000 if is_async else 0,
-        "metadata.max.age.ms": 300_000,
+        "topic.metadata.refresh.interval.ms": 300_000,
         "message.max.bytes": MESSAGE_BYTES_MAX,  # of smaller ones the broker decides
     }
     if is_async:
@@ -153,7 +145,7 @@ def read_settings(
         raise InvalidConfig(f"acks={acks}: must be all, which is -1, or 1 or 0")
     if "enable.idempotence" not in rdkafka:
         rdkafka["enable.idempotence"] = acks in ("all", "-1") and str(rdkafka.get("retries", "1")) != "0"
-    age_ms = _number(rdkafka["metadata.max.age.ms"], "metadata.max.age.ms", 0)
+    age_ms = _number(rdkafka["topic.metadata.refresh.interval.ms"], "metadata.max.age.ms", 0)
     answer_s = _number(rdkafka.get("request.timeout.ms"), "request.timeout.ms", 10_000) / 1000
     audited = audit_settings(rdkafka, audit)
     return ProducerSettings(
@@ -162,11 +154,11 @@ def read_settings(
         age_ms / 1000,
         max(answer_s, 1.0),
         audited,
-        {LIBRDKAFKA.get(name, name): value for name, value in rdkafka.items()},
+        rdkafka,
     )
 
 
-def _by_todays_names(given: Mapping[str, Any]) -> dict[str, Any]:
+def _by_librdkafkas_names(given: Mapping[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     called: dict[str, str] = {}
     for keyword, value in given.items():
@@ -190,29 +182,17 @@ def _by_todays_names(given: Mapping[str, Any]) -> dict[str, Any]:
 
 def audit_settings(rdkafka: dict[str, Any], audit: bool | None) -> AuditSettings | None:
     """Takes ``audit.*`` out of the settings; None where `audit` is False. InvalidConfig for an invalid setting."""
-    host = rdkafka.pop("audit.host", None)
+    host = str(rdkafka.pop("audit.host", None) or "")
     window_ms = _number(rdkafka.pop("audit.window.ms", None), "audit.window.ms", AUDIT_WINDOW_MS)
     publish_ms = _number(rdkafka.pop("audit.publish.ms", None), "audit.publish.ms", 60_000)
-    topic = str(rdkafka.pop("audit.topic", "klog.audit"))
+    topic = str(rdkafka.pop("audit.topic", AUDIT_TOPIC))
     if audit is False:
         return None
     if window_ms <= 0 or publish_ms <= 0:
         raise InvalidConfig("audit.window.ms and audit.publish.ms are above 0")
-    return AuditSettings(check_host(str(host)) if host else own_host(), window_ms, publish_ms, topic)
-
-
-def own_host() -> str:
-    """The name of this machine, as stamps carry it."""
-    import socket
-
-    return "".join(socket.gethostname().split()) or "localhost"
-
-
-def check_host(host: str) -> str:
-    """The name itself; InvalidConfig if a stamp cannot hold it."""
-    if not host or host != "".join(host.split()):
+    if any(map(str.isspace, host)):  # a stamp separates its words by them
         raise InvalidConfig(f"audit.host {host!r}: a name without spaces is wanted")
-    return host
+    return AuditSettings(host or "".join(gethostname().split()) or "localhost", window_ms, publish_ms, topic)
 
 
 def bound_messages(rdkafka: dict[str, Any]) -> None:

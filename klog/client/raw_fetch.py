@@ -8,6 +8,7 @@ decoder drops the messages outside.
 from __future__ import annotations
 
 import struct
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -20,7 +21,6 @@ from klog.client.metadata import TopicNode, metadata_fields, metadata_of
 from klog.client.partition_requests import by_partition, ranges_by_partition
 from klog.client.positions import EARLIEST, LATEST
 from klog.client.servers import security_of
-from klog.clock import SYSTEM_CLOCK, Clock
 from klog.errors import (
     CannotConnect,
     CorruptBatch,
@@ -75,7 +75,6 @@ class RawCluster:
         connect_timeout_s: float = 3.0,
         timeout_s: float = 10.0,
         client_id: str = "klog",
-        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         """``bootstrap`` is ``host:port,...``; connects to the first server that answers.
 
@@ -88,7 +87,6 @@ class RawCluster:
         self._connect_timeout_s = connect_timeout_s
         self._timeout_s = timeout_s
         self._client_id = client_id
-        self._clock = clock
         self._addresses: dict[int, tuple[str, int]] = {}
         self._channels: dict[int, BlockingChannel] = {}
         self._leaders: dict[TopicPartition, int | None] = {}
@@ -124,7 +122,6 @@ class RawCluster:
             connect_timeout_s=self._connect_timeout_s,
             timeout_s=self._timeout_s,
             client_id=self._client_id,
-            clock=self._clock,
             security=security_of(self.bootstrap),
         )
 
@@ -203,7 +200,7 @@ class RawCluster:
         part of the range is no longer in the log.
         """
         found: dict[Range, int | None] = {}
-        deadline = self._clock.monotonic_s() + patience_s
+        deadline = time.monotonic() + patience_s
         todo = list(dict.fromkeys(ranges))
         while todo:
             asked: dict[TopicPartition, list[Range]] = {}
@@ -212,13 +209,13 @@ class RawCluster:
             for partition, counts in self._ask_leaders(asked, _ask_counts).items():
                 found.update(zip(asked[partition], counts, strict=True))
             todo = [one for one, count in found.items() if count is not None and count < 0]
-            if todo and self._clock.monotonic_s() > deadline:
+            if todo and time.monotonic() > deadline:
                 raise TimedOut(
                     f"the broker does not know yet how many messages {todo[0]} has: it is counting its log again",
                     hint="try again in a while",
                 )
             if todo:
-                self._clock.sleep(RETRY_PAUSE_S)
+                time.sleep(RETRY_PAUSE_S)
         return found
 
     def nth(self, partition: TopicPartition, offset: int, n: int) -> int:
@@ -268,7 +265,7 @@ class RawCluster:
 
     def _ask_registry(self, **fields: Any) -> Any:
         """The answer to a ReadSchemas, without an error; retries retriable errors until the time-out."""
-        deadline = self._clock.monotonic_s() + self._timeout_s
+        deadline = time.monotonic() + self._timeout_s
         while True:
             if ApiKey.READ_SCHEMAS not in self._any.versions:
                 raise NoSuchThing(
@@ -283,9 +280,9 @@ class RawCluster:
                 failure = schema_errors.error_of(int(refused.error), refused.error_message)
             except (CannotConnect, TimedOut) as error:
                 failure = error
-            if not failure.retriable or self._clock.monotonic_s() > deadline:
+            if not failure.retriable or time.monotonic() > deadline:
                 raise failure
-            self._clock.sleep(RETRY_PAUSE_S)
+            time.sleep(RETRY_PAUSE_S)
 
     def _ask_leaders(
         self,
@@ -295,7 +292,7 @@ class RawCluster:
         """``ask`` each leader about its partitions; retries retriable errors until the time-out. In their order."""
         found: dict[TopicPartition, Any] = {}
         todo = dict(wanted)
-        deadline = self._clock.monotonic_s() + self._timeout_s
+        deadline = time.monotonic() + self._timeout_s
         while todo:
             failure: KlogError | None = None
             by_channel: dict[int, tuple[BlockingChannel, dict[TopicPartition, Any]]] = {}
@@ -325,9 +322,9 @@ class RawCluster:
                         found[partition] = answer
                         todo.pop(partition)
             if failure is not None:
-                if self._clock.monotonic_s() > deadline:
+                if time.monotonic() > deadline:
                     raise failure
-                self._clock.sleep(RETRY_PAUSE_S)
+                time.sleep(RETRY_PAUSE_S)
         return {partition: found[partition] for partition in wanted}
 
     # --- The bytes ---
@@ -342,7 +339,7 @@ class RawCluster:
         """
         partition = TopicPartition(wanted.topic, wanted.partition)
         position = wanted.from_offset
-        deadline = self._clock.monotonic_s() + self._timeout_s
+        deadline = time.monotonic() + self._timeout_s
         asked: BlockingChannel | None = None
         while position < wanted.to_offset:
             try:
@@ -355,19 +352,19 @@ class RawCluster:
             except KlogError as error:
                 asked = None
                 self._forget(partition)
-                if not error.retriable or self._clock.monotonic_s() > deadline:
+                if not error.retriable or time.monotonic() > deadline:
                     raise
-                self._clock.sleep(RETRY_PAUSE_S)
+                time.sleep(RETRY_PAUSE_S)
                 continue
             whole, after = self._walk(channel, memoryview(one.records or b""), wanted)
             if after is None:
                 if one.high_watermark < wanted.to_offset:
                     self._forget(partition)
                     raise OffsetOutOfRange(f"{wanted}: the log ends at {one.high_watermark}")
-                if self._clock.monotonic_s() > deadline:
+                if time.monotonic() > deadline:
                     raise TimedOut(f"{wanted}: the broker sends nothing from {position} on")
                 continue
-            deadline = self._clock.monotonic_s() + self._timeout_s
+            deadline = time.monotonic() + self._timeout_s
             position = after
             if position < wanted.to_offset:
                 with suppress(KlogError):  # the top of the loop meets and handles it again

@@ -16,7 +16,7 @@ from klog.client.partition_requests import by_partition, by_topic
 from klog.errors import BrokerNotAvailable, CannotConnect, KlogError, Refused, TimedOut
 from klog.names import TopicPartition
 from klog.protocol.apis import ApiKey
-from klog.protocol.reassignment import COPYING
+from klog.protocol.klog_apis import COPYING
 
 DESCRIBE_LOG_DIRS_MAX = 4
 PREFERRED = 0
@@ -61,12 +61,7 @@ async def alter_reassignments(
             "this is not a klog cluster: it sets throttles by settings of brokers and topics",
             hint="`kafka-reassign-partitions --throttle` sets them, `--verify` removes them",
         )
-    answer = await cluster.to_controller(
-        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
-        0,
-        timeout=int(cluster.timeout_s * 1000),
-        topics=topics,
-    )
+    answer = await cluster.to_controller(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, topics=topics)
     check(answer)
     return {name: error_in(one) for name, one in by_partition(answer.responses)}
 
@@ -89,12 +84,7 @@ async def describe_reassignments(cluster: Cluster) -> list[Reassigning]:
             )
             for one in answer.reassignments
         ]
-    answer = await cluster.to_controller(
-        ApiKey.LIST_PARTITION_REASSIGNMENTS,
-        0,
-        timeout=int(cluster.timeout_s * 1000),
-        topics=None,
-    )
+    answer = await cluster.to_controller(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, topics=None)
     check(answer)
     metadata = await cluster.metadata([str(topic.name) for topic in answer.topics], fresh=True)
     found = []
@@ -112,14 +102,8 @@ async def elect_leaders(
     cluster: Cluster, names: Iterable[TopicPartition] | None
 ) -> dict[TopicPartition, KlogError | None]:
     """Elect preferred leaders of these partitions, or of all that need it. Returns partition -> error or None."""
-    answer = await cluster.to_controller(
-        ApiKey.ELECT_LEADERS,
-        2,
-        1,
-        election_type=PREFERRED,
-        topic_partitions=None if names is None else _numbers(names),
-        timeout=int(cluster.timeout_s * 1000),
-    )
+    wanted = None if names is None else _numbers(names)
+    answer = await cluster.to_controller(ApiKey.ELECT_LEADERS, 2, 1, election_type=PREFERRED, topic_partitions=wanted)
     check(answer)
     return {
         TopicPartition(str(topic.topic), int(one.partition_id)): error_in(one)

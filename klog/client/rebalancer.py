@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -64,28 +65,24 @@ class Rebalancer:
         self._streams = streams
         self._stream_of = {(stream.topic, stream.number): stream for stream in streams}
         self._lease = lease
-        self._clock = lease.clock
         self._wakeup = threading.Condition()
         self._is_changed = True
         self._is_expired = False
         self._is_stopping = False
-        self._was_stopped = False
         self._first_done = threading.Event()
         self._first_error: KlogError | None = None
         self._reading: dict[TopicPartition, MessageStream] = {}
         """Partitions that are claimed and given to a stream."""
-        self._numbers: dict[TopicPartition, int] = {}
-        """The thread under which each partition is claimed."""
+        self._view = View({}, {}, {}, frozenset(), "")
+        """By which what we own is claimed."""
         self._left: dict[TopicPartition, int] = {}
         """Where reading stopped, of partitions that are still claimed: the answer to their release was lost."""
         self._saved: dict[TopicPartition, int] = {}
         """The offsets that were committed last."""
         self._pending: set[TopicPartition] = set()
         """Owned but not being read: they have no leader, or no broker is alive."""
-        self._newcomers: frozenset[TopicPartition] = frozenset()
-        """Partitions that were created after we entered the group: they are read from their start."""
         self._bootstrap: frozenset[str] = frozenset()
-        self._commit_due = self._clock.monotonic_s() + settings.auto_commit_interval_s
+        self._commit_due = time.monotonic() + settings.auto_commit_interval_s
         self._confirm_due = 0.0
         self._zookeeper = ZooKeeper(
             ZooKeeperServers(zookeeper, settings.access), settings.session_timeout_ms, self._state_changed
@@ -112,9 +109,9 @@ class Rebalancer:
     def stop(self, *, in_hand: bool) -> None:
         """Commit (if automatic), give everything up, leave. With ``in_hand`` the message in hand counts as done."""
         with self._wakeup:
-            if self._was_stopped:
+            if self._is_stopping:
                 return
-            self._was_stopped = self._is_stopping = True
+            self._is_stopping = True
             self._wakeup.notify_all()
         if self._thread.ident is not None:
             self._thread.join()
@@ -166,7 +163,7 @@ class Rebalancer:
     # --- the thread ---------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        first_until = self._clock.monotonic_s() + self._settings.connection_timeout_ms / 1000
+        first_until = time.monotonic() + self._settings.connection_timeout_ms / 1000
         evicted = float("-inf")
         try:
             while not self._is_stopping:
@@ -175,13 +172,13 @@ class Rebalancer:
                 except Evicted as error:
                     _log.warning("%s; it enters again", error.message)
                     self._is_expired = True
-                    if self._clock.monotonic_s() - evicted < EVICTED_PAUSE_S:
+                    if time.monotonic() - evicted < EVICTED_PAUSE_S:
                         with self._wakeup:
                             self._wakeup.wait_for(lambda: self._is_stopping, EVICTED_PAUSE_S)
-                    evicted = self._clock.monotonic_s()
+                    evicted = time.monotonic()
                 except ZooKeeperError as error:
                     is_first = not self._first_done.is_set()
-                    if is_first and not (isinstance(error, SessionLost) and self._clock.monotonic_s() < first_until):
+                    if is_first and not (isinstance(error, SessionLost) and time.monotonic() < first_until):
                         raise
                     _log.info("group %s: %s", self._group, error.message)
                     self._is_changed = True
@@ -206,7 +203,7 @@ class Rebalancer:
 
     def _step(self) -> None:
         """Do one thing that is due, or wait until one is."""
-        now = self._clock.monotonic_s()
+        now = time.monotonic()
         if self._is_expired:
             self._enter_again()
         elif self._is_changed:
@@ -236,7 +233,7 @@ class Rebalancer:
 
     def _confirm(self) -> None:
         self.membership.confirm()
-        self._confirm_due = self._clock.monotonic_s() + self._settings.session_timeout_ms / 1000 / CONFIRMS_A_SESSION
+        self._confirm_due = time.monotonic() + self._settings.session_timeout_ms / 1000 / CONFIRMS_A_SESSION
 
     def _enter_again(self) -> None:
         """The session was lost, or another client fenced us: our partitions may have other owners."""
@@ -249,7 +246,6 @@ class Rebalancer:
             self._saved.clear()
             self.membership.forget(self._left if self._settings.auto_commit else {})
             self._left.clear()
-            self._numbers.clear()
             self.membership.leave()
             self.membership.enter()
         except SessionLost:
@@ -262,7 +258,7 @@ class Rebalancer:
 
     def _rebalance(self) -> None:
         """Rebalance until we own our share by Algorithm 1."""
-        begun = self._clock.monotonic_s()
+        begun = time.monotonic()
         for attempt in range(1, self._settings.rebalance_max_retries + 1):
             if self._is_stopping or self._is_expired:
                 return
@@ -272,7 +268,7 @@ class Rebalancer:
             self._follow_brokers(view)
             old = self.membership.outdated(view)
             gone = [
-                one for one in self.membership.owned if one in old or view.wanted.get(one) != self._numbers.get(one)
+                one for one in self.membership.owned if one in old or view.wanted.get(one) != self._view.wanted[one]
             ]
             self._give_up(gone)
             ours = [one for one in view.wanted if one not in self.membership.owned]
@@ -284,14 +280,13 @@ class Rebalancer:
                 self._give_up(list(self.membership.owned))
                 self._pause(self._settings.rebalance_backoff_s)
                 continue
-            self._numbers = dict(view.wanted)
-            self._newcomers = view.newcomers
+            self._view = view
             self._begin([one for one in view.wanted if one not in self._reading])
             if gone or ours:
                 _log.info(
                     "group %s: rebalanced in %d ms, try %d: reads %s",
                     self._group,
-                    (self._clock.monotonic_s() - begun) * 1000,
+                    (time.monotonic() - begun) * 1000,
                     attempt,
                     ", ".join(map(str, sorted(view.wanted))) or "nothing",
                 )
@@ -316,13 +311,12 @@ class Rebalancer:
         for one in partitions:
             self._left.pop(one, None)
             self._saved.pop(one, None)
-            self._numbers.pop(one, None)
 
     def _take(
         self, partitions: Collection[TopicPartition], *, in_hand: bool, grace_s: float = GRACE_S
     ) -> dict[TopicPartition, int]:
         """Take them from their streams. Returns where the next reader continues. Waits a while for messages in hand."""
-        deadline = self._clock.monotonic_s() + grace_s
+        deadline = time.monotonic() + grace_s
         found: dict[TopicPartition, int] = {}
         for stream in self._streams:
             share = [one for one in partitions if self._reading.get(one) is stream]
@@ -339,7 +333,7 @@ class Rebalancer:
             return False
         committed = self.membership.committed(partitions)
         starts = {one: self._left.get(one, committed.get(one)) for one in partitions}
-        from_start = {one for one in partitions if self._settings.from_smallest or one in self._newcomers}
+        from_start = {one for one in partitions if self._settings.from_smallest or one in self._view.newcomers}
         asked = {one: EARLIEST if one in from_start else LATEST for one, start in starts.items() if start is None}
         fresh: dict[TopicPartition, int] = {}
         # Resolve the start as well: librdkafka would take half a second longer to find it.
@@ -358,7 +352,7 @@ class Rebalancer:
         self._saved.update(committed | fresh)
         by_stream: dict[MessageStream, dict[TopicPartition, int]] = {}
         for one, start in ready.items():
-            number = self._numbers[one]
+            number = self._view.wanted[one]
             stream = self._stream_of.get((None, number)) or self._stream_of[one.topic, number]  # None: of a filter
             by_stream.setdefault(stream, {})[one] = start
         for stream, share in by_stream.items():

@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Mapping
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from klog.client import leader_requests
+from klog.client.answers import or_raise
 from klog.client.cluster import Cluster
 from klog.client.one_message import first_timestamp
 from klog.client.partition_requests import REPLICA
 from klog.client.positions import EARLIEST, LATEST, Anchor, Position
 from klog.errors import KlogError
 from klog.names import TopicPartition
-
-A = TypeVar("A")
 
 
 class Bounds(NamedTuple):
@@ -29,11 +28,20 @@ class Bounds(NamedTuple):
 
 
 async def bounds(cluster: Cluster, names: Collection[TopicPartition]) -> dict[TopicPartition, Bounds]:
-    """Start and end of each partition; the first error is raised."""
-    starts, ends = await asyncio.gather(
-        _list_offsets(cluster, dict.fromkeys(names, EARLIEST)), _list_offsets(cluster, dict.fromkeys(names, LATEST))
-    )
-    return {one: Bounds(starts[one] or 0, ends[one] or 0) for one in names}
+    """Start and end of each partition; leaders are waited for, and the first error is raised."""
+    found = await known_bounds(cluster, names, wait_for_leader=True)
+    return {one: or_raise(answer) for one, answer in found.items()}
+
+
+async def known_bounds(
+    cluster: Cluster, names: Collection[TopicPartition], *, wait_for_leader: bool = False
+) -> dict[TopicPartition, Bounds | KlogError]:
+    """Start and end of each partition, or its error."""
+    starts, ends = [
+        cluster.to_leaders(dict.fromkeys(names, which), leader_requests.list_offsets, wait_for_leader=wait_for_leader)
+        for which in (EARLIEST, LATEST)
+    ]
+    return _bounds(*await asyncio.gather(starts, ends))
 
 
 async def replica_bounds(
@@ -45,7 +53,17 @@ async def replica_bounds(
         await leader_requests.list_offsets(channel, dict.fromkeys(names, which), replica_id=REPLICA)
         for which in (EARLIEST, LATEST)
     ]
-    return {one: Bounds(_or_raise(starts[one]).offset or 0, _or_raise(ends[one]).offset or 0) for one in names}
+    return {one: or_raise(found) for one, found in _bounds(starts, ends).items()}
+
+
+def _bounds(starts: Mapping[TopicPartition, Any], ends: Mapping[TopicPartition, Any]) -> dict[TopicPartition, Any]:
+    """Of what two ListOffsets have found."""
+    found: dict[TopicPartition, Any] = {}
+    for one in starts:
+        pair = starts[one], ends[one]
+        failed = next((answer for answer in pair if isinstance(answer, KlogError)), None)
+        found[one] = failed or Bounds(*(answer.offset or 0 for answer in pair))
+    return found
 
 
 async def resolve(
@@ -66,8 +84,7 @@ async def resolve(
 
 async def timestamps(cluster: Cluster, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
     """The timestamp of the first message at or after each offset, in ms; None if there is none."""
-    answers = await cluster.to_leaders(offsets, first_timestamp)
-    return {one: _or_raise(answer) for one, answer in answers.items()}
+    return await cluster.ask_leaders(offsets, first_timestamp)
 
 
 async def messages_in(
@@ -82,21 +99,10 @@ async def messages_in(
 
 
 async def _list_offsets(cluster: Cluster, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
-    answers = await cluster.to_leaders(times, leader_requests.list_offsets, wait_for_leader=True)
-    return {one: _or_raise(answer).offset for one, answer in answers.items()}
+    answers = await cluster.ask_leaders(times, leader_requests.list_offsets)
+    return {one: answer.offset for one, answer in answers.items()}
 
 
 async def _find(cluster: Cluster, steps: Mapping[TopicPartition, tuple[int, int]]) -> dict[TopicPartition, int]:
-    answers = await cluster.to_leaders(steps, leader_requests.find_message, wait_for_leader=True)
-    found = {}
-    for one, answer in answers.items():
-        place, n = steps[one]
-        offset = _or_raise(answer)
-        found[one] = place + n if offset is None else offset
-    return found
-
-
-def _or_raise(answer: A | KlogError) -> A:
-    if isinstance(answer, KlogError):
-        raise answer
-    return answer
+    answers = await cluster.ask_leaders(steps, leader_requests.find_message)
+    return {one: sum(steps[one]) if offset is None else offset for one, offset in answers.items()}

@@ -23,6 +23,7 @@ import threading
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from time import monotonic
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError
@@ -31,7 +32,6 @@ from confluent_kafka import TopicPartition as Assigned
 from klog.client.answers import error_of
 from klog.client.message import Message
 from klog.client.servers import silent_logger
-from klog.clock import SYSTEM_CLOCK, Clock
 from klog.errors import ConsumerTimeout, CorruptBatch, KlogError, NotOwned
 from klog.names import TopicPartition
 
@@ -57,15 +57,14 @@ _PASSING = (
 class Lease:
     """The time until which the consumer owns its partitions for certain. Monotonic seconds."""
 
-    __slots__ = ("clock", "until")
+    __slots__ = ("until",)
 
-    def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
-        self.clock = clock
+    def __init__(self) -> None:
         self.until = 0.0
 
     @property
     def is_over(self) -> bool:
-        return self.clock.monotonic_s() > self.until
+        return monotonic() > self.until
 
 
 class MessageStream(Iterator[Message]):
@@ -76,7 +75,6 @@ class MessageStream(Iterator[Message]):
         self.topic = topic
         self.number = number
         self._lease = lease
-        self._monotonic_s = lease.clock.monotonic_s
         self._timeout_s = timeout_s
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
@@ -111,7 +109,7 @@ class MessageStream(Iterator[Message]):
     def __next__(self) -> Message:
         """The next message; waits for one. ConsumerTimeout after ``consumer.timeout.ms``; errors of brokers."""
         try:
-            if self._monotonic_s() < self._lease.until:
+            if monotonic() < self._lease.until:
                 return self._run.popleft()
         except IndexError:
             return self._next_run()
@@ -160,7 +158,7 @@ class MessageStream(Iterator[Message]):
         self._run.extend(self._run_filled)
 
     def _wait(self) -> Message:
-        deadline = None if self._timeout_s is None else self._monotonic_s() + self._timeout_s
+        deadline = None if self._timeout_s is None else monotonic() + self._timeout_s
         while True:
             if self._visitors:
                 self._changed.notify_all()
@@ -181,12 +179,10 @@ class MessageStream(Iterator[Message]):
             elif self._source is not None and self._next:
                 self._fill()
             else:
-                self._changed.wait(
-                    WAIT_S if deadline is None else min(WAIT_S, max(0.001, deadline - self._monotonic_s()))
-                )
+                self._changed.wait(WAIT_S if deadline is None else min(WAIT_S, max(0.001, deadline - monotonic())))
             if (
                 deadline is not None
-                and self._monotonic_s() >= deadline
+                and monotonic() >= deadline
                 and (not (self._run or self._ahead) or self._lease.is_over)
             ):
                 raise self._timed_out()
@@ -267,7 +263,7 @@ class MessageStream(Iterator[Message]):
                 self._in_hand is not None
                 and self._in_hand[0] in gone
                 and self._reader != threading.get_ident()
-                and (left_s := deadline - self._monotonic_s()) > 0
+                and (left_s := deadline - monotonic()) > 0
             ):
                 self._changed.wait(left_s)
             found = self._positions(done=not in_hand)

@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from dataclasses import fields, is_dataclass
 from functools import cache
-from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
+from typing import Any, NamedTuple
 
 from klog.errors import MalformedRequest
+from klog.protocol.entity_fields import Field, fields_of
 
 ELEMENTS_MAX = 100_000
 """A request for that many partitions takes one to two seconds, in which the broker answers no other; a broker silent
@@ -119,19 +119,17 @@ def _too_many(elements_max: int) -> TooManyElements:
 @cache
 def _entity(schema: Any) -> _Part:
     flexible = schema.__flexible__
-    hints = get_type_hints(schema)
     parts: list[_Part] = []
     tagged: dict[int, Walk] = {}
     names = set()
-    for field in fields(schema):
-        part = _field(hints[field.name], field.metadata.get("kafka_type"), flexible)
-        tag = field.metadata.get("tag")
-        if tag is None:
+    for field in fields_of(schema):
+        part = _field(field, flexible)
+        if field.tag is None:
             parts.append(part)
             continue
-        names.add(tag)
+        names.add(field.tag)
         if part.walk is not None:
-            tagged[tag] = part.walk
+            tagged[field.tag] = part.walk
     if flexible:
         parts.append(_Part(1, _tags(tagged, frozenset(names))))
     return _sequence(parts)
@@ -159,23 +157,11 @@ def _sequence(parts: list[_Part]) -> _Part:
     return _Part(least, walk)
 
 
-def _field(hint: Any, kafka_type: str | None, flexible: bool, may_be_null: bool = False) -> _Part:
-    inner: list[Any] = [part for part in get_args(hint) if part is not type(None) and part is not ...]
-    first: Any = inner[0] if inner else None
-    if get_origin(hint) is tuple:
-        element = _entity(first) if _is_entity(first) else _primitive(kafka_type, flexible)
-        return _Part(1 if flexible else 4, _array(element, flexible, may_be_null))
-    if _is_entity(hint):
-        return _entity(hint)
-    if get_origin(first) is tuple:  # an array that may be null: that has a length as well
-        return _field(first, kafka_type, flexible, may_be_null=True)
-    if _is_entity(first):
-        return _Part(1, _nullable(_entity(first)))
-    return _primitive(kafka_type, flexible)
-
-
-def _is_entity(hint: Any) -> bool:
-    return is_dataclass(hint)
+def _field(field: Field, flexible: bool) -> _Part:
+    element = _entity(field.element) if field.is_structure else _primitive(field.kind, flexible)
+    if field.is_array:
+        return _Part(1 if flexible else 4, _array(element, flexible, field.is_nullable))
+    return _Part(1, _nullable(element)) if field.is_structure and field.is_nullable else element
 
 
 def _primitive(kafka_type: str | None, flexible: bool) -> _Part:

@@ -19,11 +19,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import MISSING, fields, is_dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from io import SEEK_END, BytesIO
-from typing import Any, NamedTuple, get_args, get_type_hints
+from typing import Any, NamedTuple
 
 from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader
@@ -33,6 +32,7 @@ from klog.errors import MalformedRequest
 from klog.protocol import encoding
 from klog.protocol.apis import ApiKey
 from klog.protocol.bounds import ELEMENTS_MAX, TRUSTED_ELEMENTS_MAX, check_lengths, read_uvarint
+from klog.protocol.entity_fields import Field, fields_of
 from klog.protocol.versions import is_flexible, request_schema, response_schema
 
 _HEAD = struct.Struct(">hhih")
@@ -235,14 +235,9 @@ def build(schema: Any, values: dict[str, Any]) -> Any:
 
 @cache
 def _plan(schema: Any) -> tuple[tuple[str, Any, bool], ...]:
-    hints = get_type_hints(schema)
     return tuple(
-        (
-            f.name,
-            _shortened if f.name == "error_message" else _converter(hints[f.name], f.metadata.get("kafka_type")),
-            f.default is MISSING,
-        )
-        for f in fields(schema)
+        (one.name, _shortened if one.name == "error_message" else _converter(one), not one.has_default)
+        for one in fields_of(schema)
     )
 
 
@@ -252,22 +247,21 @@ def _shortened(message: str | None) -> str | None:
     return f"{message[:ERROR_CHARS_MAX]}... ({len(message)} characters)"
 
 
-def _converter(hint: Any, kafka_type: str | None) -> Any:
+def _converter(field: Field) -> Any:
     """The conversion of plain values to kio's type of a field."""
-    parts = [part for part in get_args(hint) if part is not type(None) and part is not ...]
-    is_tuple = getattr(hint, "__origin__", None) is tuple
-    if not is_tuple and parts:  # Optional[...]
-        return _or_none(_converter(parts[0], kafka_type))
-    if is_tuple:
-        one = _converter(parts[0], kafka_type)
+    if field.is_nullable:
+        return _or_none(_converter(field._replace(is_nullable=False)))
+    if field.is_array:
+        one = _converter(field._replace(is_array=False))
         return lambda values: tuple(map(one, values))
-    if is_dataclass(hint):
-        return lambda values: build(hint, values) if isinstance(values, dict) else values
-    if kafka_type in ("timedelta_i32", "timedelta_i64"):
+    if field.is_structure:
+        schema = field.element
+        return lambda values: build(schema, values) if isinstance(values, dict) else values
+    if field.kind in ("timedelta_i32", "timedelta_i64"):
         return lambda ms: timedelta(milliseconds=ms)
-    if kafka_type == "datetime_i64":
+    if field.kind == "datetime_i64":
         return lambda ms: _EPOCH + timedelta(milliseconds=ms)
-    if kafka_type == "error_code":
+    if field.kind == "error_code":
         return ErrorCode
     return _as_it_is
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import fields, is_dataclass
 from functools import cache
 from io import BytesIO
 from operator import attrgetter
-from typing import Any, Final, get_args, get_origin, get_type_hints
+from typing import Any, Final
 
 from kio.serial import entity_writer, writers
+
+from klog.protocol.entity_fields import Field, fields_of
 
 Write = Callable[[BytesIO, Any], object]
 
@@ -42,20 +43,19 @@ def write(out: BytesIO, entity: Any) -> None:
 @cache
 def writer_of(schema: Any) -> Write:
     """The writer of entities of this class."""
-    flexible, hints = schema.__flexible__, get_type_hints(schema)
+    flexible = schema.__flexible__
     steps: list[Write] = []
     run: list[tuple[str, str]] = []
-    for field in fields(schema):
-        kind, hint = field.metadata.get("kafka_type"), hints[field.name]
-        if "tag" in field.metadata:
+    for field in fields_of(schema):
+        if field.tag is not None:
             return entity_writer(schema)
-        if kind in _FIXED and get_origin(hint) is None:
-            run.append((field.name, _FIXED[kind]))
+        if field.kind in _FIXED and not (field.is_array or field.is_nullable):
+            run.append((field.name, _FIXED[field.kind]))
             continue
-        if kind == "error_code":
+        if field.kind == "error_code":
             run.append((f"{field.name}.value", "h"))
             continue
-        write = _of_field(kind, hint, flexible=flexible)
+        write = _of_field(field, flexible=flexible)
         if write is None:
             return entity_writer(schema)
         if run:
@@ -76,18 +76,15 @@ def writer_of(schema: Any) -> Write:
     return write_entity
 
 
-def _of_field(kind: str | None, hint: Any, *, flexible: bool) -> Write | None:
+def _of_field(field: Field, *, flexible: bool) -> Write | None:
     """The writer of a field; None for an unknown kind."""
-    inner = [one for one in get_args(hint) if one not in (type(None), ...)]
-    is_optional = type(None) in get_args(hint)
-    if is_optional and get_origin(inner[0]) is tuple:
+    if not field.is_array:
+        return _WRITERS.get((field.kind, field.is_nullable, flexible))
+    if field.is_nullable:
         return None
-    if get_origin(hint) is tuple:
-        element: Any = inner[0]
-        if isinstance(element, type) and is_dataclass(element):
-            return _array(writer_of(element), flexible=flexible)
-        return _numbers(_FIXED[kind], flexible=flexible) if kind in _FIXED else None
-    return _WRITERS.get((kind, is_optional, flexible))
+    if field.is_structure:
+        return _array(writer_of(field.element), flexible=flexible)
+    return _numbers(_FIXED[field.kind], flexible=flexible) if field.kind in _FIXED else None
 
 
 def _of_run(run: Sequence[tuple[str, str]]) -> Write:

@@ -13,13 +13,14 @@ The names are Kafka's. A request of the controller has its epoch, and the incarn
 of its registration. One of an earlier controller, or for an earlier incarnation, is refused.
 """
 
+from typing import Final
 from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 from kio.static.primitive import i32, i64
 
 from klog.protocol.apis import ApiKey
-from klog.protocol.schema import Request, Response, Structure, tagged
+from klog.protocol.schema import Request, Structure, request, response, tagged
 
 # --- LeaderAndIsr ---------------------------------------------------------------------------------------------------
 
@@ -62,18 +63,8 @@ class LeaderAndIsrRequest(Request, key=ApiKey.LEADER_AND_ISR):
     topics: tuple[LeaderAndIsrTopic, ...]
 
 
-class ReplicaOutcome(Structure):
-    topic: str
-    partition_index: i32
-    error_code: ErrorCode
-
-
-class LeaderAndIsrResponse(Response, key=ApiKey.LEADER_AND_ISR):
-    """``failed``: only the replicas that failed."""
-
-    error_code: ErrorCode
-    failed: tuple[ReplicaOutcome, ...]
-
+_FAILED: Final = [{"topic": str, "partition_index": i32, "error_code": ErrorCode}]
+response(ApiKey.LEADER_AND_ISR, "``failed``: only the replicas that failed.", error_code=ErrorCode, failed=_FAILED)
 
 # --- StopReplica ----------------------------------------------------------------------------------------------------
 
@@ -102,10 +93,7 @@ class StopReplicaRequest(Request, key=ApiKey.STOP_REPLICA):
     topics: tuple[StopReplicaTopic, ...]
 
 
-class StopReplicaResponse(Response, key=ApiKey.STOP_REPLICA):
-    error_code: ErrorCode
-    failed: tuple[ReplicaOutcome, ...]
-
+response(ApiKey.STOP_REPLICA, error_code=ErrorCode, failed=_FAILED)
 
 # --- UpdateMetadata -------------------------------------------------------------------------------------------------
 
@@ -170,31 +158,23 @@ class GroupSlot(Structure):
     version: i32
 
 
-class UpdateMetadataRequest(Request, key=ApiKey.UPDATE_METADATA):
+request(
+    ApiKey.UPDATE_METADATA,
     """``brokers``: always all live ones. ``is_full``: ``topics`` is complete, too.
 
     ``slots``: all of them if one has changed or ``is_full``, else none, and the known ones stay.
-    """
-
-    controller_id: i32
-    controller_epoch: i32
-    incarnation: i64
-    is_full: bool
-    brokers: tuple[MetadataBroker, ...]
-    topics: tuple[MetadataTopic, ...]
-    slots: tuple[GroupSlot, ...]
-
-
-class UpdateMetadataResponse(Response, key=ApiKey.UPDATE_METADATA):
-    error_code: ErrorCode
-
+    """,
+    controller_id=i32,
+    controller_epoch=i32,
+    incarnation=i64,
+    is_full=bool,
+    brokers=[MetadataBroker],
+    topics=[MetadataTopic],
+    slots=[GroupSlot],
+)
+response(ApiKey.UPDATE_METADATA, error_code=ErrorCode)
 
 # --- DescribeReplicas -----------------------------------------------------------------------------------------------
-
-
-class DescribeReplicasRequest(Request, key=ApiKey.DESCRIBE_REPLICAS):
-    controller_epoch: i32
-    incarnation: i64
 
 
 class ReplicaFacts(Structure):
@@ -215,52 +195,27 @@ class ReplicaFacts(Structure):
     is_online: bool
 
 
-class DescribeReplicasResponse(Response, key=ApiKey.DESCRIBE_REPLICAS):
-    error_code: ErrorCode
-    replicas: tuple[ReplicaFacts, ...]
+request(ApiKey.DESCRIBE_REPLICAS, controller_epoch=i32, incarnation=i64)
+response(ApiKey.DESCRIBE_REPLICAS, error_code=ErrorCode, replicas=[ReplicaFacts])
 
+# --- ControlledShutdown, ReportIsr, ReportOffline -------------------------------------------------------------------
 
-# --- ControlledShutdown ---------------------------------------------------------------------------------------------
-
-
-class ControlledShutdownRequest(Request, key=ApiKey.CONTROLLED_SHUTDOWN):
-    broker_id: i32
-    incarnation: i64
-
-
-class ControlledShutdownResponse(Response, key=ApiKey.CONTROLLED_SHUTDOWN):
-    """``remaining``: partitions that the broker still leads, because no other replica may."""
-
-    error_code: ErrorCode
-    remaining: i32
-
-
-# --- ReportIsr, ReportOffline ---------------------------------------------------------------------------------------
-
-
-class ReportedTopic(Structure):
-    name: str
-    partitions: tuple[i32, ...]
-
-
-class ReportIsrRequest(Request, key=ApiKey.REPORT_ISR):
-    broker_id: i32
-    incarnation: i64
-    topics: tuple[ReportedTopic, ...]
-
-
-class ReportIsrResponse(Response, key=ApiKey.REPORT_ISR):
-    error_code: ErrorCode
-
-
-class ReportOfflineRequest(Request, key=ApiKey.REPORT_OFFLINE):
-    """``may_follow``: give up leadership only (a flush is overdue, rule R4); the replica goes on as a follower."""
-
-    broker_id: i32
-    incarnation: i64
-    may_follow: bool
-    topics: tuple[ReportedTopic, ...]
-
-
-class ReportOfflineResponse(Response, key=ApiKey.REPORT_OFFLINE):
-    error_code: ErrorCode
+_TOPICS: Final = [{"name": str, "partitions": [i32]}]
+request(ApiKey.CONTROLLED_SHUTDOWN, broker_id=i32, incarnation=i64)
+response(
+    ApiKey.CONTROLLED_SHUTDOWN,
+    "``remaining``: partitions that the broker still leads, because no other replica may.",
+    error_code=ErrorCode,
+    remaining=i32,
+)
+request(ApiKey.REPORT_ISR, broker_id=i32, incarnation=i64, topics=_TOPICS)
+response(ApiKey.REPORT_ISR, error_code=ErrorCode)
+request(
+    ApiKey.REPORT_OFFLINE,
+    "``may_follow``: give up leadership only (a flush is overdue, rule R4); the replica goes on as a follower.",
+    broker_id=i32,
+    incarnation=i64,
+    may_follow=bool,
+    topics=_TOPICS,
+)
+response(ApiKey.REPORT_OFFLINE, error_code=ErrorCode)

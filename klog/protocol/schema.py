@@ -1,16 +1,18 @@
-"""Declares klog's own requests: classes with annotated fields, which kio reads and writes.
+"""Declares klog's own requests, which kio reads and writes.
 
-    class FindThings(Structure): ...                                    part of a request or response
-    class FindThingsRequest(Request, key=ApiKey.FIND_THINGS): ...
-    class FindThingsResponse(Response, key=ApiKey.FIND_THINGS): ...
+    request(ApiKey.FIND_THINGS, "``kinds`` None: all.", kinds=tuple[str, ...] | None)
+    response(ApiKey.FIND_THINGS, error_code=ErrorCode, things=[{"name": str, "offset": i64}])
 
-All are version 0 and flexible (KIP-482: compact lengths, tags). Fields are frozen, and given by keyword. Their types on
-the wire follow from the annotations, so a module that declares them evaluates its annotations: no ``from __future__
-import annotations`` there.
+Fields are declared as `codec.request` takes their values: a dict is a structure, a list of one an array. What klog's
+code makes or annotates by its name is a class instead: a `Structure`, `Request` or `Response` with annotated fields.
+
+All are version 0 and flexible (KIP-482: compact lengths, tags). The types on the wire follow from the annotations, so a
+module that declares a class evaluates its annotations: no ``from __future__ import annotations`` there.
 """
 
 import threading
 from dataclasses import dataclass, field
+from types import GenericAlias
 from typing import Any, ClassVar, Final, NamedTuple, dataclass_transform, get_args, get_origin
 from uuid import UUID
 
@@ -20,7 +22,7 @@ from kio.schema.response_header.v1.header import ResponseHeader
 from kio.static.constants import EntityType
 from kio.static.primitive import f64, i16, i32, i64
 
-from klog.protocol.apis import ApiKey
+from klog.protocol.apis import ApiKey, api_name
 
 REQUESTS: dict[int, Any] = {}
 """Key -> class of all declared requests."""
@@ -63,7 +65,7 @@ class _DataclassAtFirstUse(type):
     """Whoever asks for the fields makes the class a dataclass: half a millisecond, and a process uses few of them."""
 
     def __getattr__(cls, name: str) -> Any:
-        if name != "__dataclass_fields__" or cls.__module__ == __name__:
+        if name != "__dataclass_fields__" or "__type__" in vars(cls):  # the bases have no fields
             raise AttributeError(name)
         _complete(cls)
         return vars(cls)[name]
@@ -123,3 +125,24 @@ class Response(Structure):
     def __init_subclass__(cls, key: ApiKey) -> None:
         cls.__api_key__ = i16(key)
         RESPONSES[key] = cls
+
+
+def request(key: ApiKey, about: str | None = None, /, **fields: Any) -> None:
+    """Declare a request; ``about`` describes it, and its structures."""
+    _declare(Request, f"{api_name(key)}Request", about, fields, key=key)
+
+
+def response(key: ApiKey, about: str | None = None, /, **fields: Any) -> None:
+    """Declare a response; ``about`` describes it, and its structures."""
+    _declare(Response, f"{api_name(key)}Response", about, fields, key=key)
+
+
+def _declare(base: Any, name: str, about: str | None, fields: dict[str, Any], **options: Any) -> Any:
+    hints = {field: _hint(f"{name}.{field}", kind) for field, kind in fields.items()}
+    return type(base)(name, (base,), {"__annotations__": hints, "__doc__": about}, **options)
+
+
+def _hint(name: str, kind: Any) -> Any:
+    if isinstance(kind, dict):
+        return _declare(Structure, name, None, kind)
+    return GenericAlias(tuple, (_hint(name, kind[0]), ...)) if isinstance(kind, list) else kind

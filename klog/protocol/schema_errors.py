@@ -24,96 +24,80 @@ class SchemaError(RequestError):
 
 
 class SubjectAuthorizationFailed(SchemaError):
-    code = "SUBJECT_AUTHORIZATION_FAILED"
     registry_code = 40301
 
 
 class SubjectNotFound(SchemaError):
-    code = "SUBJECT_NOT_FOUND"
     registry_code = 40401
 
 
 class SchemaVersionNotFound(SchemaError):
-    code = "SCHEMA_VERSION_NOT_FOUND"
     registry_code = 40402
 
 
 class SchemaNotFound(SchemaError):
     """No schema has the id, or none of the subject has the text."""
 
-    code = "SCHEMA_NOT_FOUND"
     registry_code = 40403
 
 
 class SubjectDeleted(SchemaError):
     """A subject is deleted already; only for good can it be deleted once more."""
 
-    code = "SUBJECT_DELETED"
     registry_code = 40404
 
 
 class SubjectNotDeleted(SchemaError):
     """Deleting for good comes after deleting."""
 
-    code = "SUBJECT_NOT_DELETED"
     registry_code = 40405
 
 
 class SchemaVersionDeleted(SchemaError):
     """As `SubjectDeleted`, of one version."""
 
-    code = "SCHEMA_VERSION_DELETED"
     registry_code = 40406
 
 
 class SchemaVersionNotDeleted(SchemaError):
     """As `SubjectNotDeleted`, of one version."""
 
-    code = "SCHEMA_VERSION_NOT_DELETED"
     registry_code = 40407
 
 
 class NoSubjectLevel(SchemaError):
     """A subject has no compatibility level of its own."""
 
-    code = "NO_SUBJECT_LEVEL"
     registry_code = 40408
 
 
 class IncompatibleSchema(SchemaError):
     """What one version writes, another could not read."""
 
-    code = "INCOMPATIBLE_SCHEMA"
     registry_code = 409
 
 
 class InvalidSchema(SchemaError):
-    code = "INVALID_SCHEMA"
     registry_code = 42201
 
 
 class InvalidSchemaVersion(SchemaError):
-    code = "INVALID_SCHEMA_VERSION"
     registry_code = 42202
 
 
 class InvalidCompatibilityLevel(SchemaError):
-    code = "INVALID_COMPATIBILITY_LEVEL"
     registry_code = 42203
 
 
 class InvalidRegistryMode(SchemaError):
-    code = "INVALID_REGISTRY_MODE"
     registry_code = 42204
 
 
 class OperationNotPermitted(SchemaError):
-    code = "OPERATION_NOT_PERMITTED"
     registry_code = 42205
 
 
 class InvalidSubject(SchemaError):
-    code = "INVALID_SUBJECT"
     registry_code = 42208
 
 

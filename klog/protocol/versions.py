@@ -11,20 +11,15 @@ from typing import Any, Final
 import kio.index
 
 from klog.errors import UnsupportedVersion
-from klog.protocol import interbroker, introduction, klog_apis, reassignment, schemas
+from klog.protocol import interbroker, introduction, klog_apis
 from klog.protocol.apis import OWN_KEYS_FROM, ApiKey
 from klog.protocol.schema import REQUESTS, RESPONSES
 
-DECLARED: Final = (interbroker, introduction, klog_apis, reassignment, schemas)
+DECLARED: Final = (interbroker, introduction, klog_apis)
 """Imported for their declarations."""
 
 WRITTEN_BY_HAND = frozenset({ApiKey.REPLICA_FETCH})
 """klog's own requests without a schema, and with a head without tags."""
-
-
-def own_keys() -> list[int]:
-    """The keys of klog's own requests."""
-    return sorted({*REQUESTS, *map(int, WRITTEN_BY_HAND)})
 
 
 @cache

@@ -11,8 +11,8 @@ from klog.client.cluster import Cluster
 from klog.coordination.schemas import AVRO, SCHEMA_ID_MAX, Schema, Subject, Version
 from klog.errors import NoSuchThing
 from klog.protocol.apis import ApiKey
+from klog.protocol.klog_apis import DELETE, LEVEL, REGISTER
 from klog.protocol.schema_errors import error_of
-from klog.protocol.schemas import DELETE, LEVEL, REGISTER
 from klog.schemas.registry import ALL, Registry
 
 READ_AT_ONCE: Final = 64

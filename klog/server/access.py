@@ -18,8 +18,9 @@ from klog.errors import InvalidConfig, KlogError, UnknownTopicId
 from klog.net.connection import Connection
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey, api_name
-from klog.protocol.refusals import element_of, refusal
-from klog.protocol.schemas import REGISTER
+from klog.protocol.entity_fields import element_of
+from klog.protocol.klog_apis import REGISTER
+from klog.protocol.refusals import refusal
 from klog.protocol.versions import response_schema
 from klog.security.access_table import (
     CREATE,

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
-from dataclasses import Field, fields, is_dataclass
-from typing import Any, Final, get_args
+from typing import Any, Final
 
 from klog.protocol import replica_fetch
 from klog.protocol.apis import ApiKey, api_name
-from klog.protocol.versions import own_keys, request_schema, response_schema
+from klog.protocol.entity_fields import fields_of
+from klog.protocol.schema import REQUESTS
+from klog.protocol.versions import WRITTEN_BY_HAND, request_schema, response_schema
 
 PATH: Final = "docs/internals/requests.md"
 
@@ -18,7 +19,7 @@ _HEAD: Final = """\
 
 What Kafka's protocol has no words for. Keys start at 10000. Every request is version 0, has Kafka's head, and is
 flexible (KIP-482: compact lengths, tags), except ReplicaFetch. ApiVersions lists them only to a client whose
-software name is `klog` (KIP-511). `scripts/build_man` generates this page from `klog/protocol/schema.py`'s classes.
+software name is `klog` (KIP-511). `scripts/build_man` generates this page from what `klog.protocol.schema` declares.
 
 Requests between brokers need a connection that has shown the cluster's secret (rule R10): Greet, then Prove.
 """
@@ -27,7 +28,7 @@ Requests between brokers need a connection that has shown the cluster's secret (
 def page() -> str:
     """The whole page."""
     parts = [_HEAD]
-    for key in own_keys():
+    for key in sorted({*REQUESTS, *WRITTEN_BY_HAND}):
         parts.append(f"## {key} {api_name(key)}\n")
         if key == ApiKey.REPLICA_FETCH:
             parts.append("Described in `klog/protocol/replica_fetch.py`:\n")
@@ -41,27 +42,12 @@ def page() -> str:
 
 
 def _lines(declared: Any, depth: int) -> Iterator[str]:
-    for one in fields(declared):
-        inner, how = _kind(one)
-        yield f"{'  ' * depth}{one.name:<{24 - 2 * depth}}{how}"
-        if is_dataclass(inner):
-            yield from _lines(inner, depth + 1)
-
-
-def _kind(one: Field[Any]) -> tuple[Any, str]:
-    """What a field holds, and that in words."""
-    inner, words = one.type, ""
-    optional = type(None) in get_args(inner)
-    while get_args(inner):
-        options = [arm for arm in get_args(inner) if arm not in (type(None), ...)]
-        words += "array of " if ... in get_args(inner) else ""
-        inner = options[0]
-    words += (
-        "structures"
-        if is_dataclass(inner)
-        else one.metadata["kafka_type"].replace("error_code", "int16, an error code")
-    )
-    return inner, words + (", nullable" if optional else "")
+    for one in fields_of(declared):
+        words = "structures" if one.is_structure else (one.kind or "").replace("error_code", "int16, an error code")
+        array, nullable = "array of " * one.is_array, ", nullable" * one.is_nullable
+        yield f"{'  ' * depth}{one.name:<{24 - 2 * depth}}{array}{words}{nullable}"
+        if one.is_structure:
+            yield from _lines(one.element, depth + 1)
 
 
 def _about(declared: Any) -> Iterator[str]:
@@ -69,7 +55,6 @@ def _about(declared: Any) -> Iterator[str]:
     doc = declared.__doc__ or ""
     if not doc.startswith(f"{declared.__name__}("):  # what dataclasses make up
         yield inspect.cleandoc(doc).replace("``", "`")
-    for one in fields(declared):
-        inner, _ = _kind(one)
-        if is_dataclass(inner):
-            yield from _about(inner)
+    for one in fields_of(declared):
+        if one.is_structure:
+            yield from _about(one.element)

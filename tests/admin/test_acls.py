@@ -11,7 +11,8 @@ from klog.coordination.acts import Actor
 from klog.coordination.zookeeper import ZooKeeper
 from klog.security.permissions import Acl, Operation, Pattern, Permission, ResourceType
 from tests.broker_fixture import RunningBroker
-from tests.cli.runner import Ran, klog, until
+from tests.cli.runner import Ran, klog
+from tests.until import until
 
 MakeBroker = Callable[..., RunningBroker]
 Klog = Callable[..., Ran]

@@ -13,10 +13,11 @@ from klog.coordination.embedded import ZooKeeperServer
 from klog.net.channel import Channel
 from klog.record.records import encode_batch
 from tests.broker_fixture import RunningBroker
-from tests.cli.runner import Ran, act_rows, klog, until
+from tests.cli.runner import Ran, act_rows, klog
 from tests.security.broker_doors import unique
 from tests.server.asking import produce_request, values
 from tests.server.test_quotas import as_client
+from tests.until import until
 from tests.zookeeper_fixture import session_of
 
 PATIENCE_S = 30.0

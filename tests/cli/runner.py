@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
@@ -18,16 +17,6 @@ from klog.coordination.zookeeper import ZooKeeper
 from klog.render.values import rfc3339
 
 Found = TypeVar("Found")
-
-
-def until(look: Callable[[], Found], what: str, timeout_s: float = 40.0) -> Found:
-    """What ``look`` finds at last. A command is a tenth of a second's work, and brokers tell events some seconds later:
-    it is asked with pauses."""
-    deadline = time.monotonic() + timeout_s
-    while not (found := look()):
-        assert time.monotonic() < deadline, what
-        time.sleep(0.2)
-    return found
 
 
 @dataclass(frozen=True)

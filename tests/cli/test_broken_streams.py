@@ -13,7 +13,8 @@ import pytest
 
 from tests.broker_fixture import RunningBroker
 from tests.cli.process import CLOSED_PIPE, FULL, started, unwritable
-from tests.cli.runner import events_are_told, until
+from tests.cli.runner import events_are_told
+from tests.until import until
 
 
 def code_of(*words: str, input: bytes = b"", **streams: Any) -> int:

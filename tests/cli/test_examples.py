@@ -22,10 +22,11 @@ from klog.names import TopicPartition
 from tests.admin.group_registry import commit, registry_of
 from tests.broker_fixture import RunningBroker
 from tests.cli.example_lines import COMMANDS, ELSEWHERE, LINES, SERVING, words_of
-from tests.cli.runner import act_rows, events_are_told, klog, until
+from tests.cli.runner import act_rows, events_are_told, klog
 from tests.processes import ROOT
 from tests.rows import each
 from tests.tools.verbs import make_topic, send
+from tests.until import until
 
 CODES = {"status": {0, 1, 2}, "topic describe": {0, 1}, "audit report": {0, 1}}
 """What an example may end with besides 0: the broker is shared with other tests."""

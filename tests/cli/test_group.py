@@ -17,8 +17,9 @@ from klog.names import TopicPartition
 from tests.admin.group_registry import commit, enter, join, member
 from tests.broker_fixture import RunningBroker
 from tests.cli.process import on_terminal
-from tests.cli.runner import Ran, klog, until
+from tests.cli.runner import Ran, klog
 from tests.tools.verbs import make_topic, send
+from tests.until import until
 
 
 @pytest.fixture

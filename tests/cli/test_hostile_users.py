@@ -14,8 +14,9 @@ from klog.protocol import codec
 from klog.protocol.apis import ApiKey
 from klog.security.client_security import ClientSecurity
 from tests.broker_fixture import RunningBroker
-from tests.cli.runner import klog, until
+from tests.cli.runner import klog
 from tests.security.broker_doors import add_user, listen_to, ports_of
+from tests.until import until
 
 NAME = "x\x1b]0;owned\x07\n\r<img src=x>'; touch owned; '=cmd|' /C calc'!A0\t,$(touch owned)"
 """Escape sequences, ends of lines, HTML, a formula, and what a shell would carry out."""

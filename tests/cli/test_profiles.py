@@ -14,8 +14,9 @@ from klog.cli.target import resolve
 from klog.errors import UsageError
 from tests.broker_fixture import RunningBroker
 from tests.cli.process import on_terminal
-from tests.cli.runner import events_are_told, klog, until
+from tests.cli.runner import events_are_told, klog
 from tests.rows import each
+from tests.until import until
 
 PROD = """\
 # the clusters of this team

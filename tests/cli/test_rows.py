@@ -14,9 +14,10 @@ from klog.cli.root import walk
 from klog.names import TopicPartition
 from tests.admin.group_registry import commit, registry_of
 from tests.broker_fixture import RunningBroker
-from tests.cli.runner import events_are_told, klog, until
+from tests.cli.runner import events_are_told, klog
 from tests.rows import each
 from tests.tools.verbs import make_topic, send
+from tests.until import until
 
 COMMANDS = {" ".join(words): command for words, command in walk()}
 ROOT = Path(__file__).resolve().parent.parent.parent

@@ -13,7 +13,8 @@ from bench.processes import ports_in_a_row
 from klog.admin.local_state import Plan
 from klog.server.processes import MODULE
 from tests.cli.process import on_terminal
-from tests.cli.runner import klog, until
+from tests.cli.runner import klog
+from tests.until import until
 
 
 @pytest.fixture

@@ -27,7 +27,8 @@ from klog.coordination.zookeeper_access import ZooKeeperServers
 from klog.security.errors import NotAllowedByZooKeeper, SaslAuthenticationFailed
 from klog.security.scram import ScramMechanism
 from tests.cli.example_lines import example
-from tests.cli.runner import events_are_told, klog, until
+from tests.cli.runner import events_are_told, klog
+from tests.until import until
 
 pytestmark = pytest.mark.xdist_group("secure")
 

@@ -13,9 +13,10 @@ from klog.cli.root import walk
 from klog.names import TopicPartition
 from tests.admin.group_registry import commit, registry_of
 from tests.broker_fixture import RunningBroker
-from tests.cli.runner import events_are_told, klog, until
+from tests.cli.runner import events_are_told, klog
 from tests.rows import each
 from tests.tools.verbs import make_topic, send
+from tests.until import until
 
 LIMIT_S = 2.0
 """How long a wrong command line may take, as the slowest of a few tries."""

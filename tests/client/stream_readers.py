@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 
 from klog.client.consumer import Consumer
@@ -17,20 +17,10 @@ from klog.client.message import Message
 from klog.client.streams import MessageStream
 from klog.errors import ConsumerTimeout
 from klog.names import TopicPartition
+from tests.until import until
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 WAIT_S = 30.0
-"""What is waited for comes within a second or two; a busy machine gets more."""
-LOOK_EVERY_S = 0.02
-
-
-def wait_until(condition: Callable[[], object], what: str, timeout_s: float = WAIT_S) -> float:
-    """Seconds until it held."""
-    begun = time.monotonic()
-    while not condition():
-        assert time.monotonic() - begun < timeout_s, f"not within {timeout_s:g} s: {what}"
-        time.sleep(LOOK_EVERY_S)
-    return time.monotonic() - begun
 
 
 def drain(stream: MessageStream) -> list[Message]:
@@ -66,7 +56,7 @@ class Reading:
         return [message.payload() for message in list(self.messages)]
 
     def wait_for(self, count: int) -> list[bytes]:
-        wait_until(lambda: len(self.messages) >= count or self.errors, f"{count} messages")
+        until(lambda: len(self.messages) >= count or self.errors, f"{count} messages")
         assert not self.errors, self.errors
         return self.values
 

@@ -66,57 +66,40 @@ def test_a_server_that_does_not_answer_delays_the_others_little(broker: RunningB
     assert time.monotonic() - began < 2.9
 
 
-def test_where_nobody_answers_everyone_tried_is_named(
+async def test_where_nobody_answers_everyone_tried_is_named(
     dead_address: str, silent_address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("klog.client.cluster.CONNECT_TIMEOUT_S", 0.3)
     with pytest.raises(CannotConnect) as caught:
-        asyncio.run(Cluster.connect(f"{dead_address},{silent_address}", source="the profile p"))
+        await Cluster.connect(f"{dead_address},{silent_address}", source="the profile p")
     message = caught.value.message
     assert f"{dead_address}: {os.strerror(errno.ECONNREFUSED)}" in message
     assert f"{silent_address}: " in message
     assert "klog status" in (caught.value.hint or "")
 
 
-def test_another_cluster_than_expected(broker: RunningBroker) -> None:
-    cluster_id = run(broker.bootstrap, lambda cluster: cluster.cluster_id())
-    assert cluster_id
-
-    async def connect(expected: str) -> None:
-        await (await Cluster.connect(broker.bootstrap, source="-B", expected_cluster_id=expected)).close()
-
-    asyncio.run(connect(cluster_id))
-    with pytest.raises(WrongCluster, match=rf"{cluster_id}\b.*\bother\b"):
-        asyncio.run(connect("other"))
+async def test_another_cluster_than_expected(broker: RunningBroker) -> None:
+    async with await Cluster.connect(broker.bootstrap) as cluster:
+        cluster_id = await cluster.cluster_id()
+        assert cluster_id
+        await cluster.check_id(cluster_id)
+        with pytest.raises(WrongCluster, match=rf"{cluster_id}\b.*\bother\b"):
+            await cluster.check_id("other")
 
 
-def test_metadata_is_asked_for_once(broker: RunningBroker, topic: str) -> None:
-    make_topic(broker.bootstrap, topic, 2)
-    asked: list[str] = []
-
-    async def several_verbs() -> None:
-        async with await Cluster.connect(broker.bootstrap, trace=lambda what, where, ms: asked.append(what)) as cluster:
-            await cluster.topic(topic)
-            await cluster.brokers()
-            await partitions.describe_topics(cluster, [topic])
-            await offsets.list_offsets(cluster, topic, parse_position("start"))
-
-    asyncio.run(several_verbs())
-    assert [what.split()[0] for what in asked].count("Metadata") == 1
-    assert [what.split()[0] for what in asked].count("ApiVersions") == 1, "one connection"
-
-
-def test_the_trace_names_request_address_and_time(broker: RunningBroker) -> None:
+async def test_metadata_is_asked_for_once_and_the_trace_tells_of_each_request(
+    broker: RunningBroker, topic: str
+) -> None:
+    await asyncio.to_thread(make_topic, broker.bootstrap, topic, 2)
     seen: list[tuple[str, str, float]] = []
-
-    async def one_verb() -> None:
-        async with await Cluster.connect(
-            broker.bootstrap, trace=lambda what, where, ms: seen.append((what, where, ms))
-        ) as cluster:
-            await cluster.brokers()
-
-    asyncio.run(one_verb())
-    assert [what for what, _, _ in seen] == ["ApiVersions v3", "Metadata v12"]
+    async with await Cluster.connect(broker.bootstrap, trace=lambda *request: seen.append(request)) as cluster:
+        await cluster.topic(topic)
+        await cluster.brokers()
+        await partitions.describe_topics(cluster, [topic])
+        await offsets.list_offsets(cluster, topic, parse_position("start"))
+    asked = [what for what, _, _ in seen]
+    assert asked[:2] == ["ApiVersions v3", "Metadata v12"]
+    assert not {"ApiVersions v3", "Metadata v12"} & {*asked[2:]}, "one connection, and each once"
     assert {where for _, where, _ in seen} == {broker.bootstrap}
     assert all(0 < ms < 10_000 for _, _, ms in seen)
 
@@ -167,31 +150,23 @@ def test_partitions_that_are_not_there(broker: RunningBroker, topic: str) -> Non
     assert missing.message.startswith(f"{topic} ") and missing.message.endswith(" 2") and "(0 to 1)" in missing.message
 
 
-def test_a_broker_that_went_away_is_replaced(make_broker: Callable[..., RunningBroker], broker: RunningBroker) -> None:
+async def test_a_broker_that_went_away_is_replaced(make_broker: Callable[..., RunningBroker]) -> None:
     one = make_broker().start()
-
-    async def across_a_restart() -> None:
-        async with await Cluster.connect(one.bootstrap) as cluster:
-            before = await cluster.cluster_id()
-            one.kill()
-            await asyncio.to_thread(one.start)
-            assert (await cluster.metadata(fresh=True)).cluster_id == before
-            (row,) = await brokers.list_brokers(cluster)
-            assert row.since is not None
-
-    asyncio.run(across_a_restart())
+    async with await Cluster.connect(one.bootstrap) as cluster:
+        before = await cluster.cluster_id()
+        one.kill()
+        await asyncio.to_thread(one.start)
+        assert (await cluster.metadata(fresh=True)).cluster_id == before
+        (row,) = await brokers.list_brokers(cluster)
+        assert row.since is not None
 
 
-def test_a_broker_that_hangs_is_given_up_in_time(make_broker: Callable[..., RunningBroker]) -> None:
+async def test_a_broker_that_hangs_is_given_up_in_time(make_broker: Callable[..., RunningBroker]) -> None:
     one = make_broker().start()
-
-    async def with_a_stopped_broker() -> None:
-        async with await Cluster.connect(one.bootstrap, timeout_s=0.5) as cluster:
-            one.send(signal.SIGSTOP)
+    async with await Cluster.connect(one.bootstrap, timeout_s=0.5) as cluster:
+        one.send(signal.SIGSTOP)
+        with pytest.raises(TimedOut, match=rf"{one.bootstrap}: .*Metadata.* 0\.5 s"):
             await cluster.metadata(fresh=True)
-
-    with pytest.raises(TimedOut, match=rf"{one.bootstrap}: .*Metadata.* 0\.5 s"):
-        asyncio.run(with_a_stopped_broker())
 
 
 def test_a_broker_that_the_cluster_does_not_list(broker: RunningBroker) -> None:
@@ -221,33 +196,26 @@ async def _is_klog(cluster: Cluster) -> bool:
     return cluster.is_klog
 
 
-def test_an_answer_that_is_lost_is_not_asked_for_again(make_broker: Callable[..., RunningBroker], topic: str) -> None:
+async def test_an_answer_that_is_lost_is_not_asked_for_again(
+    make_broker: Callable[..., RunningBroker], topic: str
+) -> None:
     one = make_broker().start()
-
-    async def killed_under_way() -> None:
-        async with await Cluster.connect(one.bootstrap) as cluster:
-            await cluster.brokers()
-            one.send(signal.SIGSTOP)
-            creating = asyncio.ensure_future(topics.create_topic(cluster, topic))
-            await asyncio.sleep(0)  # the request is written
-            one.send(signal.SIGKILL)
+    async with await Cluster.connect(one.bootstrap) as cluster:
+        await cluster.brokers()
+        one.send(signal.SIGSTOP)
+        creating = asyncio.ensure_future(topics.create_topic(cluster, topic))
+        await asyncio.sleep(0)  # the request is written
+        one.send(signal.SIGKILL)
+        with pytest.raises(CannotConnect, match="closed"):
             await creating
 
-    with pytest.raises(CannotConnect, match="closed"):
-        asyncio.run(killed_under_way())
 
-
-def test_requests_that_are_given_up_leave_the_connection_usable(broker: RunningBroker, topic: str) -> None:
-    make_topic(broker.bootstrap, topic)
-
-    async def give_up_many() -> None:
-        async with await Cluster.connect(broker.bootstrap) as cluster:
-            for pause in range(40):
-                asked = asyncio.ensure_future(cluster.metadata([topic], fresh=True))
-                for _ in range(pause):
-                    await asyncio.sleep(0)
-                asked.cancel()
-                await asyncio.wait([asked])
-            assert (await cluster.topic(topic, fresh=True)).name == topic
-
-    asyncio.run(give_up_many())
+async def test_requests_that_are_given_up_leave_the_connection_usable(broker: RunningBroker) -> None:
+    async with await Cluster.connect(broker.bootstrap) as cluster:
+        for pause in range(40):
+            asked = asyncio.ensure_future(cluster.metadata([], fresh=True))
+            for _ in range(pause):
+                await asyncio.sleep(0)
+            asked.cancel()
+            await asyncio.wait([asked])
+        assert (await cluster.metadata([], fresh=True)).brokers

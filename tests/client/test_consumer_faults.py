@@ -8,11 +8,9 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import count
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
 
 from klog.client.consumer import Consumer
 from klog.client.streams import MessageStream
@@ -22,10 +20,12 @@ from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import ConsumerTimeout, GroupIsHeld, RebalanceFailed
 from klog.names import TopicPartition
 from tests.broker_fixture import RunningBroker
-from tests.client.stream_readers import Reading, ReadingProcess, drain, wait_until
+from tests.client.stream_readers import Reading, ReadingProcess, drain
+from tests.cluster.load import Load
 from tests.cluster_fixture import RunningCluster, shared_three, three
 from tests.coordination.conftest import expire
 from tests.tools.verbs import make_topic, send
+from tests.until import until
 from tests.zookeeper_proxy import ZooKeeperProxy
 
 __all__ = ["shared_three", "three"]
@@ -105,35 +105,10 @@ def watch() -> Iterator[Callable[..., Registry]]:
         one.end()
 
 
-class Sending(threading.Thread):
-    """Numbers, one after the other, to all partitions in turn; what was acknowledged."""
-
-    def __init__(self, bootstrap: str, topic: str, partitions: int, rate: float) -> None:
-        super().__init__(daemon=True)
-        self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 2, "enable.idempotence": True})
-        self._topic, self._partitions, self._pause_s = topic, partitions, 1 / rate
-        self._ended = threading.Event()
-        self.acknowledged: set[bytes] = set()
-        self.start()
-
-    def run(self) -> None:
-        for number in count():
-            if self._ended.wait(self._pause_s):
-                break
-            self._producer.produce(
-                self._topic, b"%d" % number, partition=number % self._partitions, on_delivery=self._delivered
-            )
-            self._producer.poll(0)
-        assert self._producer.flush(20) == 0
-
-    def _delivered(self, error: object, message: object) -> None:
-        if error is None:
-            self.acknowledged.add(message.value())  # type: ignore[attr-defined]
-
-    def end(self) -> set[bytes]:
-        self._ended.set()
-        self.join()
-        return self.acknowledged
+def sent_by(load: Load) -> set[bytes]:
+    """All that was acknowledged; it sends no more."""
+    load.stop()
+    return {load.value(number) for acked in load.acked.values() for number, _ in acked}
 
 
 @pytest.fixture
@@ -166,22 +141,22 @@ def test_consumers_that_are_killed_and_paused(
     """At least once, and each partition read by one at a time."""
     make_topic(broker.bootstrap, topic, 6)
     registry = watch(broker.zookeeper, f"g-{topic}", topic, 6)
-    sending = Sending(broker.bootstrap, topic, 6, 300)
+    load = Load(broker.bootstrap, topic, 6)
     one, two, three = (start_process(name) for name in ("one", "two", "three"))
-    wait_until(lambda: registry.shares() == [2, 2, 2] and all(each.lines for each in (one, two, three)), "all share")
+    until(lambda: registry.shares() == [2, 2, 2] and all(each.lines for each in (one, two, three)), "all share")
     one.kill()
     two.send(signal.SIGSTOP)
     four = start_process("four")
     # Six partitions over four threads, each consumer's side by side: 2, 2, 1, 1.
-    wait_until(lambda: registry.shares() == [2, 4], "the two that live share what the others had")
+    until(lambda: registry.shares() == [2, 4], "the two that live share what the others had")
     two.send(signal.SIGCONT)
-    wait_until(lambda: registry.shares() == [2, 2, 2], "the one that slept is back")
-    sent = sending.end()
+    until(lambda: registry.shares() == [2, 2, 2], "the one that slept is back")
+    sent = sent_by(load)
 
     def read() -> set[bytes]:
         return {line[5].encode() for process in (one, two, three, four) for line in process.lines}
 
-    wait_until(lambda: sent <= read(), "everything was read")
+    until(lambda: sent <= read(), "everything was read")
     for process in (two, three, four):
         assert process.stop() == 0, process.trouble
 
@@ -204,17 +179,17 @@ def test_consumers_that_are_killed_and_paused(
 def test_a_lost_session_is_survived(broker: RunningBroker, topic: str, watch: Callable[..., Registry]) -> None:
     make_topic(broker.bootstrap, topic, 2)
     registry = watch(broker.zookeeper, f"g-{topic}", topic, 2)
-    sending = Sending(broker.bootstrap, topic, 2, 500)
+    load = Load(broker.bootstrap, topic, 2)
     with Consumer(broker.zookeeper, f"g-{topic}", auto_offset_reset="smallest") as consumer:
         reading = Reading(consumer.create_message_streams(topic))
         reading.wait_for(50)
         before = consumer.consumer_id
         assert consumer._rebalancer is not None
         expire(consumer._rebalancer._zookeeper)
-        wait_until(lambda: consumer.consumer_id != before and len(consumer.partitions) == 2, "it is back")
+        until(lambda: consumer.consumer_id != before and len(consumer.partitions) == 2, "it is back")
         assert {registry.by_claim[TopicPartition(topic, n), 1] for n in range(2)} == {f"{before}-0"}
-        sent = sending.end()
-        wait_until(lambda: sent <= set(reading.values), "everything was read")
+        sent = sent_by(load)
+        until(lambda: sent <= set(reading.values), "everything was read")
     assert not reading.errors
 
 
@@ -232,7 +207,7 @@ def test_an_entry_that_somebody_removes_is_made_again(broker: RunningBroker, top
         reading.wait_for(2)
         before = consumer.consumer_id
         offset = paths.consumer_offset(group, topic, 0)
-        wait_until(lambda: (session.find(offset) or (b"",))[0] not in (b"", b"0"), "a commit")
+        until(lambda: (session.find(offset) or (b"",))[0] not in (b"", b"0"), "a commit")
         session.set(paths.ownership_fence(group, topic, 0), b"{}")
         session.delete(paths.consumer_owner(group, topic, 0))
         session.delete(paths.consumer_id(group, before))
@@ -251,7 +226,7 @@ def test_nothing_is_delivered_when_the_session_may_be_over(broker: RunningBroker
     consumer = Consumer(proxy.address + address.chroot, f"g-{topic}", auto_offset_reset="smallest", **settings)
     try:
         (stream,) = consumer.create_message_streams(topic)
-        wait_until(lambda: _next(stream) == b"0", "the first message")
+        until(lambda: _next(stream) == b"0", "the first message")
         with proxy.silent():
             time.sleep(1.2)  # longer than the session, and nothing can be heard of it
             with pytest.raises(ConsumerTimeout):
@@ -263,7 +238,7 @@ def test_nothing_is_delivered_when_the_session_may_be_over(broker: RunningBroker
             found.update(message.payload() for message in drain(stream))
             return len(found) == 1000
 
-        wait_until(more, "the rest when it is back")
+        until(more, "the rest when it is back")
     finally:
         consumer.shutdown()
         proxy.close()
@@ -289,22 +264,21 @@ def test_a_group_that_was_taken_the_other_way_meanwhile_ends_the_streams(broker:
         members = (MemberState("m", None, "client", "/10.0.0.7", 6000, 6000),)
         group_states.write(session, GroupState(group, COORDINATOR, 9, members=members, version=held.version))
         session.delete(paths.consumer_id(group, consumer.consumer_id))
-        wait_until(lambda: reading.errors, "the stream says why")
+        until(lambda: reading.errors, "the stream says why")
         assert isinstance(reading.errors[0], GroupIsHeld)
 
 
 def test_brokers_that_die_under_a_consumer(three: RunningCluster, topic: str) -> None:
     three.create(topic, 3)
     zookeeper = three.zookeeper
-    sending = Sending(three.bootstrap, topic, 3, 200)
+    load = Load(three.bootstrap, topic, 3)
     with Consumer(zookeeper, f"g-{topic}", auto_offset_reset="smallest") as consumer:
         reading = Reading(consumer.create_message_streams(topic, 2))
         reading.wait_for(100)
         three.kill(three.leader_of(topic, 0))
-        seen = len(sending.acknowledged)
-        wait_until(lambda: len(sending.acknowledged) > seen + 300, "messages flow on")
-        sent = sending.end()
-        wait_until(lambda: sent <= set(reading.values), "everything was read")
+        load.wait_for_more(300)
+        sent = sent_by(load)
+        until(lambda: sent <= set(reading.values), "everything was read")
         values = reading.values
         assert len(values) == len(set(values)), "and nothing twice: no consumer has died"
     assert not reading.errors

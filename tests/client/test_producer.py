@@ -24,7 +24,6 @@ import klog
 from klog.client import audit_publisher
 from klog.client.producer_settings import read_settings
 from klog.errors import (
-    BrokerNotAvailable,
     BufferFull,
     InvalidConfig,
     InvalidTopic,
@@ -132,18 +131,6 @@ def test_nobody_listens(topic: str) -> None:
     with klog.Producer(bootstrap_servers="127.0.0.1:1", message_timeout_ms=300) as producer, pytest.raises(TimedOut):
         producer.send(topic, b"x")
     assert time.monotonic() - started < 10
-
-
-def test_it_finds_the_brokers_by_zookeeper(broker: RunningBroker, topic: str) -> None:
-    make_topic(broker.bootstrap, topic)
-    with klog.Producer(zookeeper=broker.zookeeper) as producer:
-        producer.send(topic, b"found")
-    assert values(broker.bootstrap, topic) == [b"found"]
-
-
-def test_a_zookeeper_without_brokers(zk_chroot: str) -> None:
-    with pytest.raises((BrokerNotAvailable, klog.errors.ZooKeeperError)):
-        klog.Producer(zookeeper=zk_chroot)
 
 
 def test_many_threads_send_through_one(broker: RunningBroker, topic: str) -> None:

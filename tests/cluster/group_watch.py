@@ -22,6 +22,7 @@ from tests.broker_fixture import ROOT
 from tests.cluster.group_judge import judge_commits, judge_owners, judge_reads
 from tests.cluster.load import Load
 from tests.cluster_fixture import RunningCluster
+from tests.until import until
 from tests.zookeeper_fixture import session_of
 
 SESSION_MS = 2000
@@ -143,10 +144,7 @@ class Group:
 
     def wait_until(self, condition: Callable[[], object], what: str) -> float:
         begun = time.monotonic()
-        while not condition():
-            if time.monotonic() - begun > WAIT_S:
-                raise AssertionError(f"not within {WAIT_S:g} s: {what}\n{self.story()}\n{self.cluster.logs()}")
-            time.sleep(LOOK_EVERY_S)
+        until(condition, lambda: f"{what}\n{self.story()}\n{self.cluster.logs()}", WAIT_S)
         return time.monotonic() - begun
 
     def story(self) -> str:

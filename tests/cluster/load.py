@@ -205,9 +205,12 @@ def try_produce(
 
 
 def read(
-    bootstrap: str, topic: str, partitions: int = 1, timeout_s: float = WAIT_S, **settings: object
+    bootstrap: str, topic: str, partitions: int | None = 1, timeout_s: float = WAIT_S, **settings: object
 ) -> dict[int, list[tuple[int, bytes]]]:
-    """partition -> (offset, value) of every committed message, from the start to the end that there is now."""
+    """partition -> (offset, value) of every committed message, from the start to the end that there is now.
+
+    ``partitions``: the first so many; None: all.
+    """
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -220,9 +223,11 @@ def read(
             **settings,
         }
     )
-    found: dict[int, list[tuple[int, bytes]]] = {partition: [] for partition in range(partitions)}
     deadline = time.monotonic() + timeout_s
     try:
+        if partitions is None:
+            partitions = len(consumer.list_topics(topic, timeout_s).topics[topic].partitions)
+        found: dict[int, list[tuple[int, bytes]]] = {partition: [] for partition in range(partitions)}
         wanted = [TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in range(partitions)]
         ends = {}
         for one in wanted:

@@ -18,11 +18,11 @@ from klog.protocol import codec
 from klog.protocol.apis import ApiKey
 from tests.broker_fixture import RunningBroker
 from tests.cli.runner import act_rows, klog
-from tests.client.stream_readers import wait_until
 from tests.cluster.test_reassignment import alter, wait_done
 from tests.cluster.test_story import story
 from tests.cluster_fixture import RunningCluster
 from tests.server.asking import create, with_channel
+from tests.until import until
 from tests.zookeeper_fixture import session_of
 
 WITHIN_S = 20.0
@@ -120,7 +120,7 @@ def test_acts_that_zookeeper_has_no_more_are_in_the_events(broker: RunningBroker
     first, second = remembered(broker.zookeeper, topic)
     at = ["-o", "json", "-B", broker.bootstrap]
     with session_of(broker.zookeeper) as session:
-        wait_until(
+        until(
             lambda: (
                 acts.published(session) >= max(zxid for zxid, _ in acts.read_by_transaction(session, [second.act_id]))
             ),

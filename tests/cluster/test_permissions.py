@@ -26,7 +26,8 @@ from klog.security import permissions
 from klog.security.permissions import Acl, Operation, Pattern, Permission
 from tests.broker_fixture import RunningBroker
 from tests.cluster_fixture import RunningCluster
-from tests.server.asking import ask, error, produce, until, values
+from tests.server.asking import ask, error, produce, values
+from tests.until import until
 from tests.zookeeper_fixture import session_of
 from tests.zookeeper_proxy import ZooKeeperProxy
 

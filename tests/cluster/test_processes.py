@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,17 +17,9 @@ from klog.server.processes import MODULE
 from tests.broker_fixture import RunningBroker
 from tests.cli.runner import act_rows, klog
 from tests.tools.verbs import make_topic, send
+from tests.until import until
 
 WITHIN_S = 20.0
-LOOK_EVERY_S = 0.02
-
-
-def until(condition: Callable[[], object], what: str, logs: Callable[[], str]) -> None:
-    deadline = time.monotonic() + WITHIN_S
-    while not condition():
-        if time.monotonic() > deadline:
-            raise AssertionError(f"not within {WITHIN_S:g} s: {what}\n{logs()}")
-        time.sleep(LOOK_EVERY_S)
 
 
 def children(parent: RunningBroker) -> dict[int, ProcessId]:
@@ -65,11 +56,11 @@ def test_each_is_kept_alive_until_it_is_asked_to_stop(make_broker: Callable[...,
 
     assert processes[2].send(signal.SIGKILL)
     parent.wait_for_log("ERROR", "processes", "broker 2", "SIGKILL")
-    until(lambda: live(first).get(2, before[2]) != before[2], "broker 2 serves again", lambda: parent.log_text)
+    until(lambda: live(first).get(2, before[2]) != before[2], lambda: parent.log_text)
 
     assert klog("broker", "restart", 2, "-B", first, "-o", "json").rows[0]["restarted"]
     assert klog("broker", "stop", 2, "-B", first).code == 0
-    until(lambda: live(first).keys() == {1}, "it stays stopped", lambda: parent.log_text)
+    until(lambda: live(first).keys() == {1}, lambda: parent.log_text)
 
     assert parent.stop() == 0, parent.log_text
     assert parent.logged("INFO", "broker 1:", "stopped") and parent.logged("INFO", "broker 2:", "stopped")
@@ -168,7 +159,6 @@ def test_hosts_fail_as_a_whole(make_broker: Callable[..., RunningBroker], tmp_pa
     two.kill()
     until(
         lambda: {row["leader"] for row in klog("topic", "describe", "spread", *at).rows} <= {1, 2},
-        "the other host leads all",
         lambda: one.log_text,
     )
     assert klog("topic", "describe", "spread", "--offline", *at).rows == []
@@ -176,7 +166,7 @@ def test_hosts_fail_as_a_whole(make_broker: Callable[..., RunningBroker], tmp_pa
     assert sorted(map(int, got)) == list(range(500))
 
     emptying = ("reassign", "plan", "--remove-host", "127.0.0.2")
-    until(lambda: klog(*emptying, *at).code == 1, "it has no live broker", lambda: one.log_text)
+    until(lambda: klog(*emptying, *at).code == 1, lambda: one.log_text)
     assert "127.0.0.2" in klog(*emptying, *at).error["message"]
     two.listen = "127.0.0.2:0"
     two.start()

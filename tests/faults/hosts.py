@@ -32,7 +32,7 @@ from tests.faults.plan import STEADY_S, Plan
 from tests.faults.replica_files import read_partition
 from tests.faults.run import FACTOR, HEAL_S, MIN_INSYNC, NOISE, PARTITIONS, SETTINGS, TOPIC, Result, judged
 from tests.faults.workload import Workload
-from tests.server.asking import until
+from tests.until import until
 from tests.zookeeper_fixture import klog_home
 
 HOSTS: Final = 3
@@ -181,7 +181,7 @@ def _one_fault(
 def _process(host: Host, bootstrap: str, chance: random.Random) -> None:
     victim = chance.choice(host.processes())
     victim.send(signal.SIGKILL)
-    until(lambda: len(host.processes()) >= PROCESSES and victim.wait(0), ENDED_WITHIN_S)
+    until(lambda: len(host.processes()) >= PROCESSES and victim.wait(0), timeout_s=ENDED_WITHIN_S)
 
 
 def _kill(host: Host, bootstrap: str, chance: random.Random) -> None:

@@ -31,8 +31,9 @@ from tests.broker_fixture import RunningBroker
 from tests.fuzzing.frames import OWN, SENTINEL
 from tests.fuzzing.inside import FOLDER, Plan
 from tests.security.broker_doors import ports_of
-from tests.server.asking import commit, produce_request, until, values
+from tests.server.asking import commit, produce_request, values
 from tests.server.wire import check_log, fetch_request, open_descriptors, resident_bytes
+from tests.until import until
 
 USER: Final = "mallory"
 PASSWORD: Final = "the password of mallory"
@@ -103,8 +104,8 @@ class Target:
                 answer = channel.request(codec.request(ApiKey.CREATE_TOPICS, 5, topics=[made]))
                 assert answer.topics[0].error_code.value == 0, answer
             for name in (f"{OWN}a", SENTINEL):
-                until(lambda n=name: _produced(channel, n) == 0, 30.0)  # type: ignore[misc]
-            until(lambda: commit(channel, SENTINEL, SENTINEL, PARTITIONS) == 0, 30.0)
+                until(lambda n=name: _produced(channel, n) == 0, timeout_s=30.0)  # type: ignore[misc]
+            until(lambda: commit(channel, SENTINEL, SENTINEL, PARTITIONS) == 0, timeout_s=30.0)
         self._before = self._facts()
         self.threads = psutil.Process(broker.pid).num_threads()
         self.descriptors = open_descriptors(broker.pid)

@@ -22,8 +22,8 @@ from tests.fuzzing.frames import Frames
 from tests.fuzzing.inside import Plan
 from tests.fuzzing.sockets import Attacker
 from tests.fuzzing.target import Target, Watch
-from tests.server.asking import until
 from tests.server.wire import open_descriptors
+from tests.until import until
 
 WITHIN_S = 60.0
 ANSWERS_WITHIN_S = 8.0
@@ -57,7 +57,7 @@ def test_damaged_frames_before_and_after_a_login_change_nothing(target: Target) 
     plan = Plan(seed_of("damaged frames"), INSIDE, ("nobody", "anonymous", "mallory"))
     with Watch(target) as watch:
         target.feed(plan)
-        until(lambda: target.progress().get("done") or not target.is_alive(), WITHIN_S)
+        until(lambda: target.progress().get("done") or not target.is_alive(), timeout_s=WITHIN_S)
     outcomes = target.progress()["outcomes"]
     assert target.progress()["tasks_left"] <= 3, target.progress()["most_tasks"]
     assert min(outcomes[f"{who} answered"] for who in plan.who) > 50, outcomes
@@ -72,5 +72,5 @@ def test_damaged_frames_over_sockets_leave_no_thread_and_no_descriptor(target: T
     assert set(attacker.answered) == {"plain", "before", "login", "user"} and all(attacker.answered.values())
     watch.check(within_s=ANSWERS_WITHIN_S, resident_bytes_max=RESIDENT_BYTES_MAX)
     target.check()
-    until(lambda: open_descriptors(target.broker.pid) <= target.descriptors + 15, WITHIN_S)
+    until(lambda: open_descriptors(target.broker.pid) <= target.descriptors + 15, timeout_s=WITHIN_S)
     assert psutil.Process(target.broker.pid).num_threads() <= target.threads + 20  # of pools with bounds of their own

@@ -16,8 +16,6 @@ from tests.interop.kit import PATIENCE_S, Consumed, From, Where
 
 class ConfluentKafka:
     name = "confluent-kafka"
-    codecs = tuple(Codec)
-    has_idempotence = True
     has_admin = True
 
     def produce(self, bootstrap: str, topic: str, values: list[bytes], codec: Codec, *, idempotent: bool) -> None:

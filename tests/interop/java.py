@@ -27,8 +27,6 @@ def tools_of(line: str) -> JavaTools:
 
 
 class JavaClient:
-    codecs = tuple(Codec)
-    has_idempotence = True
     has_admin = True
 
     def __init__(self, line: str) -> None:

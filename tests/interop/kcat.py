@@ -13,8 +13,6 @@ from tests.interop.kit import PATIENCE_S, Consumed, From, Missing, Where
 
 class Kcat:
     name = "kcat"
-    codecs = tuple(Codec)
-    has_idempotence = True
     has_admin = False
 
     def __init__(self) -> None:

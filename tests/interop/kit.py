@@ -50,8 +50,6 @@ class Consumed(NamedTuple):
 
 class Client(Protocol):
     name: str
-    codecs: tuple[Codec, ...]
-    has_idempotence: bool
     has_admin: bool
 
     def produce(self, bootstrap: str, topic: str, values: list[bytes], codec: Codec, *, idempotent: bool) -> None:

@@ -92,8 +92,6 @@ def test_the_life_of_a_topic(broker: RunningBroker, topic: str, tools: JavaTools
 def test_settings_log_dirs_and_deleted_records(
     broker: RunningBroker, topic: str, tools: JavaTools, tmp_path: Path
 ) -> None:
-    if tools.version.startswith("3."):
-        pytest.skip("one line's tools are enough: the requests are the same")
     at = ("--bootstrap-server", broker.bootstrap)
     run(tools, tools.topic_command, *at, "--create", "--topic", topic, "--partitions", "2")
     run(tools, tools.console_producer, *at, "--topic", topic, text="a\nb\nc\n")
@@ -116,15 +114,11 @@ def test_settings_log_dirs_and_deleted_records(
         assert start == end
 
 
-RATE = ("--add-config", "connection_creation_rate=30.0")
-
-
 @pytest.mark.long("four JVMs")
 def test_quotas(broker: RunningBroker, topic: str, tools: JavaTools) -> None:
     """Set by kafka-configs, and shown by klog; and the other way round."""
-    if tools.version.startswith("3."):
-        pytest.skip("one line's tools are enough: the requests are the same")
     configs = ("kafka.admin.ConfigCommand", "--bootstrap-server", broker.bootstrap)
+    rate = ("--add-config", "connection_creation_rate=30.0")
     user = f"{topic} <é/*>"
     of_both = ("--entity-type", "users", "--entity-name", user, "--entity-type", "clients", "--entity-default")
     run(tools, *configs, *of_both, "--alter", "--add-config", "producer_byte_rate=1048576,request_percentage=12.5")
@@ -142,7 +136,7 @@ def test_quotas(broker: RunningBroker, topic: str, tools: JavaTools) -> None:
     assert klog("quota", "set", "consumer_byte_rate=2MB/s", "--user", user, "-B", broker.bootstrap).code == 0
     shown = run(tools, *configs, "--describe", "--entity-type", "users", "--entity-name", user)
     assert "consumer_byte_rate=2000000" in shown
-    run(tools, *configs, "--entity-type", "ips", "--entity-name", "127.0.0.9", "--alter", *RATE)
+    run(tools, *configs, "--entity-type", "ips", "--entity-name", "127.0.0.9", "--alter", *rate)
     assert klog("quota", "set", "connection_creation_rate=40", "--default-ip", "-B", broker.bootstrap).code == 0
     shown = run(tools, *configs, "--describe", "--entity-type", "ips")
     assert "127.0.0.9" in shown and "connection_creation_rate=30" in shown and "connection_creation_rate=40" in shown

@@ -16,10 +16,10 @@ import pytest
 from bench.maven import JavaTools
 from bench.processes import free_port
 from tests.broker_fixture import RunningBroker
-from tests.client.stream_readers import wait_until
 from tests.interop.kit import PATIENCE_S, cleanup_policy
 from tests.server.asking import offsets
 from tests.tools.verbs import make_topic
+from tests.until import until
 
 pytestmark = [
     pytest.mark.slow,
@@ -64,7 +64,7 @@ class Connect:
         with self.log.open("ab") as log:
             process = subprocess.Popen(self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         try:
-            wait_until(lambda: self._is_up(process), f"a worker answers; its log is {self.log}", STARTS_WITHIN_S)
+            until(lambda: self._is_up(process), f"a worker answers; its log is {self.log}", STARTS_WITHIN_S)
             yield
             assert process.poll() is None, self.log.read_text()
         finally:
@@ -115,10 +115,10 @@ def test_it_goes_on_after_the_death_of_its_worker(
 
     def wait_for_commits() -> None:
         """Until all lines are in the sink, and both connectors have committed that."""
-        wait_until(lambda: sink.exists() and sink.read_text().splitlines() == lines, "the sink has it", STARTS_WITHIN_S)
+        until(lambda: sink.exists() and sink.read_text().splitlines() == lines, "the sink has it", STARTS_WITHIN_S)
         size, end = source.stat().st_size, offsets(broker.bootstrap, topic)[1]
-        wait_until(lambda: connect.committed("from") == [{"position": size}], "the source has committed")
-        wait_until(lambda: connect.committed("to") == [{"kafka_offset": end}], "the sink has committed")
+        until(lambda: connect.committed("from") == [{"position": size}], "the source has committed")
+        until(lambda: connect.committed("to") == [{"kafka_offset": end}], "the sink has committed")
 
     write()
     with connect.worker():

@@ -77,8 +77,6 @@ def test_produce_with_every_codec(broker: RunningBroker, topic: str, client: Cli
 
 
 def test_produce_idempotently(broker: RunningBroker, topic: str, client: Client) -> None:
-    if not client.has_idempotence:
-        pytest.skip(f"{client.name} has no idempotent producer")
     create(broker.bootstrap, topic)
     for _ in range(2):
         client.produce(broker.bootstrap, topic, VALUES, Codec.NONE, idempotent=True)

@@ -12,11 +12,11 @@ from confluent_kafka.admin import AdminClient
 
 from bench.maven import JavaTools
 from tests.broker_fixture import RunningBroker
-from tests.client.stream_readers import wait_until
 from tests.cluster.load import produce, read
 from tests.interop.confluent import ConfluentKafka
 from tests.interop.kit import PATIENCE_S, cleanup_policy
 from tests.tools.verbs import make_topic
+from tests.until import until
 
 pytestmark = [
     pytest.mark.slow,
@@ -85,13 +85,13 @@ def test_messages_and_offsets_of_groups_arrive(
         return offset.offset
 
     try:
-        wait_until(lambda: len(copied()) >= MESSAGES, f"all is copied; its log is {log_path}", STARTS_WITHIN_S)
+        until(lambda: len(copied()) >= MESSAGES, f"all is copied; its log is {log_path}", STARTS_WITHIN_S)
         end = read(there.bootstrap, copy)[0][-1][0] + 1
-        wait_until(lambda: offset_there("all") == end, "one group is at the end of the copy", STARTS_WITHIN_S)
-        wait_until(lambda: offset_there("half") > 0, "the other has an offset", STARTS_WITHIN_S)
+        until(lambda: offset_there("all") == end, "one group is at the end of the copy", STARTS_WITHIN_S)
+        until(lambda: offset_there("half") > 0, "the other has an offset", STARTS_WITHIN_S)
         late = b"after the groups"
         produce(here.bootstrap, topic, [late])
-        wait_until(lambda: len(copied()) > MESSAGES, "what came late is copied", STARTS_WITHIN_S)
+        until(lambda: len(copied()) > MESSAGES, "what came late is copied", STARTS_WITHIN_S)
     finally:
         process.kill()
         process.wait()

@@ -20,9 +20,10 @@ from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import NonEmptyGroup
 from klog.names import TopicPartition
 from tests.broker_fixture import RunningBroker
-from tests.client.stream_readers import Reading, wait_until
+from tests.client.stream_readers import Reading
 from tests.cluster.load import produce
 from tests.tools.verbs import make_topic
+from tests.until import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.long("a client of 2015, fetched for it")]
 
@@ -100,12 +101,12 @@ def test_they_share_the_partitions_and_take_over_from_each_other(
         try:
             reading = Reading(ours.create_message_streams({topic: 1})[topic])
             send(*range(PARTITIONS))
-            wait_until(lambda: list(owners().values()) == [everything], "ours has all of them")
+            until(lambda: list(owners().values()) == [everything], "ours has all of them")
             (our_id,) = owners()
-            wait_until(lambda: len(reading.messages) == len(sent), "all is read")
+            until(lambda: len(reading.messages) == len(sent), "all is read")
 
             process = request.getfixturevalue("old")
-            wait_until(lambda: sorted(map(len, owners().values())) == [2, 2], "two for each")
+            until(lambda: sorted(map(len, owners().values())) == [2, 2], "two for each")
             shared = owners()
             (old_id,) = shared.keys() - {our_id}
             assert sorted(shared) == sorted(members())
@@ -118,11 +119,11 @@ def test_they_share_the_partitions_and_take_over_from_each_other(
                 offset_changes.write(registry, topic, {TopicPartition(topic, 0): None})
 
             send(*sorted(one.partition for one in shared[our_id]))
-            wait_until(lambda: len(reading.messages) == len(sent), "ours reads on what it has kept")
+            until(lambda: len(reading.messages) == len(sent), "ours reads on what it has kept")
             send(*sorted(one.partition for one in shared[old_id]))
             process.kill()
-            wait_until(lambda: owners() == {our_id: everything}, "ours has all of them again")
-            wait_until(lambda: len(reading.messages) >= len(sent), "and reads on where it was committed")
+            until(lambda: owners() == {our_id: everything}, "ours has all of them again")
+            until(lambda: len(reading.messages) >= len(sent), "and reads on where it was committed")
             assert sorted(one.payload() for one in reading.messages) == sorted(sent)
             assert members() == [our_id]
         finally:

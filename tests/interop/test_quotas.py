@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Iterator
 
 import pytest
 from confluent_kafka import Consumer, Message, Producer
-from kafka import KafkaConsumer, TopicPartition  # type: ignore[import-untyped]
 
 from klog.coordination.embedded import ZooKeeperServer
 from tests.broker_fixture import RunningBroker
 from tests.cli.runner import klog
 from tests.security.broker_doors import unique
 from tests.server.asking import create
+from tests.tools.verbs import held
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("quotas")]
 
@@ -52,7 +51,7 @@ def test_a_producer_is_held_to_its_rate_and_another_is_not(broker: RunningBroker
         lost.extend([error] if error is not None else [])
         times.append((time.monotonic(), (len(times) + 1) * len(VALUE)))
 
-    held = Producer(
+    slow = Producer(
         {
             "bootstrap.servers": broker.bootstrap,
             "client.id": "held-producer",
@@ -62,9 +61,9 @@ def test_a_producer_is_held_to_its_rate_and_another_is_not(broker: RunningBroker
     )
     other = Producer({"bootstrap.servers": broker.bootstrap, "client.id": "other"})
     for _ in range(80):
-        held.produce(topic, VALUE, on_delivery=on_delivery)
+        slow.produce(topic, VALUE, on_delivery=on_delivery)
     latencies = []
-    while held.flush(0.05):
+    while slow.flush(0.05):
         began_s = time.monotonic()
         other.produce(topic, b"small")
         assert other.flush(PATIENCE_S) == 0
@@ -89,7 +88,7 @@ def test_a_consumer_is_held_to_its_rate_and_gets_everything(broker: RunningBroke
 
     def consume_freely() -> None:
         began_s = time.monotonic()
-        assert count(kafka_python(broker, topic, "other"), 80) == 80
+        assert len(held(broker.bootstrap, topic)) == 80
         free_s.append(time.monotonic() - began_s)
 
     beside = threading.Thread(target=consume_freely)
@@ -117,31 +116,3 @@ def test_a_consumer_is_held_to_its_rate_and_gets_everything(broker: RunningBroke
     assert free_s and free_s[0] < times[-1][0] - times[0][0]
     assert rate_of(times) == pytest.approx(RATE, rel=0.15)
     assert max(waits_ms) > 0
-
-
-def kafka_python(broker: RunningBroker, topic: str, client_id: str) -> KafkaConsumer:
-    consumer = KafkaConsumer(bootstrap_servers=broker.bootstrap, client_id=client_id, consumer_timeout_ms=20_000)
-    consumer.assign([TopicPartition(topic, 0)])
-    consumer.seek_to_beginning()
-    return consumer
-
-
-def count(consumer: KafkaConsumer, wanted: int) -> int:
-    try:
-        return sum(1 for _, _ in zip(range(wanted), consumer, strict=False))
-    finally:
-        consumer.close()
-
-
-@pytest.mark.long("another client")
-def test_kafka_python_is_held_too(broker: RunningBroker, topic: str) -> None:
-    create(broker.bootstrap, topic)
-    producer = Producer({"bootstrap.servers": broker.bootstrap, "batch.num.messages": 2})
-    for _ in range(50):
-        producer.produce(topic, VALUE)
-    assert producer.flush(PATIENCE_S) == 0
-    began_s = time.monotonic()
-    assert count(kafka_python(broker, topic, "held-consumer"), 50) == 50
-    assert time.monotonic() - began_s > (50 * len(VALUE) - RATE) / RATE * 0.85
-    shown = klog("metrics", "klog_throttled_answers_total", "-B", broker.bootstrap, "-o", "json").rows
-    assert json.dumps(shown).count("consumer_byte_rate") == 1

@@ -6,8 +6,6 @@ import asyncio
 import select
 import socket
 import struct
-import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
@@ -23,6 +21,7 @@ from klog.net.shared import SocketLimits
 from tests.chance import noise
 from tests.net.serving import FRAME_BYTES_MAX, connect, echo, frame, serving
 from tests.rows import each
+from tests.until import until
 
 REPLIES_MAX = SocketLimits(FRAME_BYTES_MAX).replies_max
 
@@ -280,13 +279,6 @@ def test_large_answers_that_nobody_takes_stop_the_reading_and_are_all_sent_in_th
         assert connection.waiting_bytes == 0
 
 
-def until(holds: Callable[[], bool], timeout_s: float = 10.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.002)
-
-
 def test_a_connection_that_its_peer_has_ended_ends_though_nothing_is_read_from_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -319,7 +311,7 @@ def test_whoever_takes_too_little_is_dropped_where_too_much_waits(monkeypatch: p
             for one in deaf:
                 one.sendall(frame(b"much"))
             until(lambda: len(server.connections) == len(deaf))
-            until(lambda: not server.connections, 30)
+            until(lambda: not server.connections)
             with connect(port) as good:
                 good.sendall(frame(b"some"))
                 assert read_exactly(good, 6) == frame(b"ok")

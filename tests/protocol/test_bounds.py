@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from io import BytesIO
 from itertools import pairwise
-from types import UnionType
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -24,10 +22,10 @@ from klog.protocol import codec, produce
 from klog.protocol.apis import OWN_KEYS_FROM, ApiKey
 from klog.protocol.bounds import ELEMENTS_MAX, RECORD_SETS_MAX, check_lengths
 from klog.protocol.codec import RequestHead
+from klog.protocol.entity_fields import Field, fields_of
 from klog.protocol.versions import WRITTEN_BY_HAND, request_schema, response_schema
 from tests.rows import each
 
-hints_of = cache(get_type_hints)
 BODIES = [(key, find) for key in ApiKey for find in (request_schema, response_schema)]
 
 
@@ -63,25 +61,16 @@ VALUES = {
 
 def sample(schema: Any, elements: int, full: bool) -> Any:
     """An entity with so many elements in each array; where not ``full``, with null wherever that is allowed."""
-    hints = hints_of(schema)
-    arguments = {}
-    for field in fields(schema):
-        kafka_type = field.metadata.get("kafka_type")
-        if "tag" in field.metadata and not full:
-            continue
-        arguments[field.name] = value_of(hints[field.name], kafka_type, elements, full)
-    return schema(**arguments)
+    given = [field for field in fields_of(schema) if full or field.tag is None]
+    return schema(**{field.name: value_of(field, elements, full) for field in given})
 
 
-def value_of(hint: Any, kafka_type: str | None, elements: int, full: bool) -> Any:
-    if get_origin(hint) in (UnionType, Union):
-        inner = next(part for part in get_args(hint) if part is not type(None))
-        return value_of(inner, kafka_type, elements, full) if full else None
-    if get_origin(hint) is tuple:
-        return tuple(value_of(get_args(hint)[0], kafka_type, elements, full) for _ in range(elements))
-    if is_dataclass(hint):
-        return sample(hint, elements, full)
-    return VALUES.get(kafka_type or "", 3)
+def value_of(field: Field, elements: int, full: bool) -> Any:
+    if field.is_nullable and not full:
+        return None
+    if field.is_array:
+        return tuple(value_of(field._replace(is_array=False), elements, full) for _ in range(elements))
+    return sample(field.element, elements, full) if field.is_structure else VALUES.get(field.kind or "", 3)
 
 
 def encoded(entity: Any) -> bytes:
@@ -175,16 +164,8 @@ def test_what_stands_beside_unknown_tags_is_read(tags: dict[int, bytes]) -> None
     frame = codec.encode_request(entity, 7, "test")
     head = codec.read_head(memoryview(frame)[4:])
     plain = bytes(frame[4:])
-    given_fields = [_uvarint(tag) + _uvarint(len(data)) + data for tag, data in tags.items()]
-    section = _uvarint(len(tags)) + b"".join(given_fields)
+    given_fields = [codec.uvarint(tag) + codec.uvarint(len(data)) + data for tag, data in tags.items()]
+    section = codec.uvarint(len(tags)) + b"".join(given_fields)
     in_topic = plain.replace(b"\x02a\x00", b"\x02a" + section)
     for sent in (plain[:-1] + section, in_topic, in_topic[:-1] + section):
         assert codec.decode_body(memoryview(sent), head) == entity
-
-
-def _uvarint(value: int) -> bytes:
-    out = bytearray()
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes([*out, value])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from io import BytesIO
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -19,16 +20,18 @@ def frame_of(entity: object, client_id: str = "somebody") -> bytes:
     return codec.encode_request(entity, 77, client_id)[4:]
 
 
+def metadata_request(version: int, topics: list[dict[str, str]] | None) -> Any:
+    flags = (
+        "allow_auto_topic_creation",
+        "include_cluster_authorized_operations",
+        "include_topic_authorized_operations",
+    )
+    return codec.request(ApiKey.METADATA, version, topics=topics, **dict.fromkeys(flags, True))
+
+
 @each("version", range(10))
 def test_a_request_is_read_back_in_every_version(version: int) -> None:
-    asked = codec.request(
-        ApiKey.METADATA,
-        version,
-        topics=[{"name": "orders"}],
-        allow_auto_topic_creation=False,
-        include_cluster_authorized_operations=False,
-        include_topic_authorized_operations=False,
-    )
+    asked = metadata_request(version, [{"name": "orders"}])
     frame = frame_of(asked)
     head = codec.read_head(memoryview(frame))
     assert (head.key, head.version, head.correlation_id, head.client_id) == (3, version, 77, "somebody")
@@ -41,26 +44,11 @@ def test_a_response_is_read_back_and_what_a_version_lacks_is_dropped(version: in
         "brokers": [{"node_id": 1, "host": "h", "port": 9092, "rack": None}],
         "cluster_id": "c",
         "controller_id": 1,
-        "topics": [
-            {
-                "error_code": 0,
-                "name": "t",
-                "is_internal": False,
-                "partitions": [
-                    {
-                        "error_code": 5,
-                        "partition_index": 0,
-                        "leader_id": -1,
-                        "leader_epoch": 3,
-                        "replica_nodes": [1],
-                        "isr_nodes": (1,),
-                        "offline_replicas": [],
-                    }
-                ],
-            }
-        ],
     }
-    answer = codec.response(ApiKey.METADATA, version, **values)
+    of_partition = {"error_code": 5, "partition_index": 0, "leader_id": -1, "leader_epoch": 3, "offline_replicas": []}
+    partitions = [{**of_partition, "replica_nodes": [1], "isr_nodes": (1,)}]
+    topics = [{"error_code": 0, "name": "t", "is_internal": False, "partitions": partitions}]
+    answer = codec.response(ApiKey.METADATA, version, topics=topics, **values)
     head = codec.RequestHead(ApiKey.METADATA, version, 9, None, 0)
     frame = codec.encode_response(head, answer)
     assert int.from_bytes(frame[:4], "big") == len(frame) - 4
@@ -105,16 +93,7 @@ def test_random_bytes_raise_nothing_but_our_errors(data: bytes) -> None:
 
 @given(cut=st.integers(0, 60), version=st.integers(0, 9), extra=st.binary(max_size=3))
 def test_a_frame_cut_anywhere_is_refused_and_one_that_goes_on_is_read(cut: int, version: int, extra: bytes) -> None:
-    whole = frame_of(
-        codec.request(
-            ApiKey.METADATA,
-            version,
-            topics=[{"name": "orders"}],
-            allow_auto_topic_creation=True,
-            include_cluster_authorized_operations=False,
-            include_topic_authorized_operations=False,
-        )
-    )
+    whole = frame_of(metadata_request(version, [{"name": "orders"}]))
     frame = memoryview(whole[: max(0, len(whole) - cut)] + extra)
     try:
         decoded = codec.decode_body(frame, codec.read_head(frame))
@@ -126,17 +105,7 @@ def test_a_frame_cut_anywhere_is_refused_and_one_that_goes_on_is_read(cut: int, 
 
 def test_librdkafkas_request_for_all_topics_is_understood() -> None:
     """Version 9 with three bytes too many, as librdkafka 2.16 sends it."""
-    whole = frame_of(
-        codec.request(
-            ApiKey.METADATA,
-            9,
-            topics=None,
-            allow_auto_topic_creation=True,
-            include_cluster_authorized_operations=False,
-            include_topic_authorized_operations=False,
-        )
-    )
-    frame = memoryview(whole + b"\0\0\0")
+    frame = memoryview(frame_of(metadata_request(9, None)) + b"\0\0\0")
     assert codec.decode_body(frame, codec.read_head(frame)).topics is None
 
 

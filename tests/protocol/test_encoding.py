@@ -7,10 +7,8 @@ import datetime
 import random
 import struct
 import uuid
-from dataclasses import fields, is_dataclass
-from functools import cache
 from io import BytesIO
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any
 
 import pytest
 from kio.schema.errors import ErrorCode
@@ -19,10 +17,10 @@ from kio.serial import entity_writer
 from klog.errors import UnsupportedVersion
 from klog.protocol.apis import ApiKey
 from klog.protocol.encoding import writer_of
+from klog.protocol.entity_fields import Field, element_of, fields_of
 from klog.protocol.versions import request_schema, response_schema
 from tests.rows import each
 
-hints_of = cache(get_type_hints)
 INTEGERS = {"int8": 7, "int16": 15, "int32": 31, "int64": 63, "uint16": 16}
 VERSIONS = range(20)
 
@@ -38,24 +36,20 @@ def schemas(key: ApiKey) -> list[Any]:
 
 def entity(schema: Any, chance: random.Random) -> Any:
     """One with every field filled, its arrays empty, short or long."""
-    hints = hints_of(schema)
-    return schema(
-        **{one.name: value(hints[one.name], one.metadata.get("kafka_type"), chance) for one in fields(schema)}
-    )
+    return schema(**{one.name: value(one, chance) for one in fields_of(schema)})
 
 
-def value(hint: Any, kind: str | None, chance: random.Random) -> Any:
-    args = get_args(hint)
-    if get_origin(hint) is tuple:
+def value(field: Field, chance: random.Random) -> Any:
+    kind = field.kind
+    if field.is_nullable and chance.random() < 0.3:
+        return None
+    if field.is_array:
         count = chance.choice((0, 1, 2, 3))
         if kind in INTEGERS and chance.random() < 0.1:
             count = 200  # its length takes two bytes
-        return tuple(value(args[0], kind, chance) for _ in range(count))
-    if type(None) in args:
-        inner = next(one for one in args if one is not type(None))
-        return None if chance.random() < 0.3 else value(inner, kind, chance)
-    if is_dataclass(hint):
-        return entity(hint, chance)
+        return tuple(value(field._replace(is_array=False, is_nullable=False), chance) for _ in range(count))
+    if field.is_structure:
+        return entity(field.element, chance)
     if kind in INTEGERS:
         bits = INTEGERS[kind]
         return chance.choice((0, 1, (1 << bits) - 1, 0 if kind == "uint16" else -(1 << bits), chance.getrandbits(bits)))
@@ -75,7 +69,7 @@ def value(hint: Any, kind: str | None, chance: random.Random) -> Any:
         return datetime.datetime.fromtimestamp(chance.randrange(1 << 31), datetime.UTC)
     if kind == "float64":
         return chance.random()
-    raise AssertionError(f"{kind} {hint}")
+    raise AssertionError(field)
 
 
 def written(write: Any, one: Any) -> bytes:
@@ -96,9 +90,8 @@ def test_bytes_are_kios(key: ApiKey) -> None:
 
 def test_a_number_that_does_not_fit_is_an_error() -> None:
     schema = request_schema(ApiKey.COUNT_MESSAGES, 0)
-    hints = get_type_hints(schema)
-    topic = get_args(hints["topics"])[0]
-    ranges = get_args(get_type_hints(topic)["ranges"])[0]
+    topic = element_of(schema, "topics")
+    ranges = element_of(topic, "ranges")
     asked = schema(topics=(topic(name="t", ranges=(ranges(partition_index=1 << 31, from_offset=0, to_offset=0),)),))
     with pytest.raises(struct.error):
         written(writer_of(schema), asked)

@@ -293,15 +293,6 @@ async def append(partition: LedPartition, records: memoryview) -> KlogError | No
     return result
 
 
-async def until(true: Callable[[], object], within_s: float = 20.0) -> None:
-    """Until the loop has made it true."""
-    deadline = asyncio.get_running_loop().time() + within_s
-    while not true():
-        if asyncio.get_running_loop().time() > deadline:
-            raise AssertionError("it has not become true")
-        await asyncio.sleep(0.002)
-
-
 def content(log: Log) -> dict[int, bytes]:
     """Every batch of the log, by its address: what a replica must have the same."""
     found: dict[int, bytes] = {}

@@ -13,9 +13,10 @@ from klog.config import LogConfig
 from klog.errors import StorageError
 from klog.replication.follower import FollowerState
 from klog.storage.filesystem import OsFileSystem
-from tests.replication.side import NAME, Side, append, batch, content, two_sides, until
+from tests.replication.side import NAME, Side, append, batch, content, two_sides
 from tests.rows import each
 from tests.storage.log_cases import delete_records
+from tests.until import until_async as until
 
 
 async def test_a_follower_has_the_leaders_bytes_at_the_same_addresses(tmp_path: Path) -> None:

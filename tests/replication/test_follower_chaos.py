@@ -14,8 +14,9 @@ import pytest
 
 from klog.names import TopicPartition
 from klog.replication.follower import FollowerState
-from tests.replication.side import Side, batch, content, until
+from tests.replication.side import Side, batch, content
 from tests.storage.log_cases import delete_records
+from tests.until import until_async as until
 
 NAMES = [TopicPartition("t", number) for number in range(3)]
 

@@ -21,9 +21,10 @@ from klog.protocol.replica_fetch import FetchEntry
 from klog.replication.follower import FollowerState
 from klog.secret import Challenge, Secret
 from klog.storage.log_reader import LogReader
-from tests.replication.side import NAME, SECRET, Side, append, batch, content, two_sides, until
+from tests.replication.side import NAME, SECRET, Side, append, batch, content, two_sides
 from tests.replication.test_follower_throttle import update
 from tests.rows import each
+from tests.until import until_async as until
 
 
 async def test_a_leader_that_comes_back_elsewhere_is_found(tmp_path: Path) -> None:

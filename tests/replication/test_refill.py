@@ -10,8 +10,9 @@ import pytest
 from klog.replication.led_partition import LedPartition
 from klog.storage.log import LogEnd
 from klog.storage.scrubber import Scrubber
-from tests.replication.side import NAME, append, batch, content, files, fill, two_sides, until
+from tests.replication.side import NAME, append, batch, content, files, fill, two_sides
 from tests.storage.log_cases import delete_records
+from tests.until import until_async as until
 
 
 async def test_holes_of_a_followers_disk_are_filled_where_they_are(

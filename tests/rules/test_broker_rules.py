@@ -25,6 +25,7 @@ from klog.protocol.apis import ApiKey
 from tests.broker_fixture import RunningBroker
 from tests.cluster import load
 from tests.server.asking import ask
+from tests.until import until
 from tests.zookeeper_fixture import session_of
 from tests.zookeeper_proxy import ZooKeeperProxy
 
@@ -91,10 +92,7 @@ def test_r1_a_log_that_lacks_what_was_committed_says_so(make_broker: Callable[..
     produce(broker, topic)
     high = end_of(broker, topic)
     checkpoint = broker.folder / "data" / "replication-offset-checkpoint"
-    deadline = time.monotonic() + 20
-    while not checkpoint.exists() or f"{topic} 0 0" in checkpoint.read_text() or topic not in checkpoint.read_text():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    until(lambda: checkpoint.exists() and re.search(rf"^{topic} 0 [1-9]", checkpoint.read_text(), re.M))
     produce(broker, topic)
     broker.kill()
     (segment,) = (broker.folder / "data" / f"{topic}-0").glob("*.log")
@@ -173,10 +171,7 @@ def test_an_expired_session_is_said_reads_go_on_and_the_broker_comes_back(
     before, high = metadata(broker, topic).leader_epoch, end_of(broker, topic)
     broker.send(signal.SIGSTOP)
     with session_of(broker.zookeeper) as zookeeper:
-        deadline = time.monotonic() + 30
-        while zookeeper.exists("/brokers/ids/1") is not None:  # until ZooKeeper has given the session up
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        until(lambda: zookeeper.exists("/brokers/ids/1") is None, "ZooKeeper has given the session up")
         broker.send(signal.SIGCONT)
         broker.wait_for_log("registered", "broker 1")
         assert zookeeper.exists("/brokers/ids/1") is not None
@@ -193,10 +188,7 @@ def test_r7_a_broker_that_finds_its_entry_replaced_stops(make_broker: Callable[.
     broker = make_broker(zookeeper__session__timeout__ms=SESSION_MS).start()
     broker.send(signal.SIGSTOP)
     with session_of(broker.zookeeper) as zookeeper:
-        deadline = time.monotonic() + 30
-        while zookeeper.exists("/brokers/ids/1") is not None:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        until(lambda: zookeeper.exists("/brokers/ids/1") is None, "ZooKeeper has given the session up")
         other = make_broker(1, folder=broker.folder.parent / "other").start()
         broker.send(signal.SIGCONT)
         assert broker.process is not None

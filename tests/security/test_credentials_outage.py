@@ -17,7 +17,7 @@ from klog.security.client_security import ClientSecurity
 from klog.security.scram import ScramCredential, ScramMechanism
 from tests.broker_fixture import RunningBroker
 from tests.security.broker_doors import unique
-from tests.server.asking import until
+from tests.until import until
 from tests.zookeeper_fixture import session_of
 from tests.zookeeper_proxy import ZooKeeperProxy
 

@@ -16,8 +16,8 @@ from klog.protocol import codec
 from klog.protocol.apis import ApiKey
 from klog.protocol.versions import is_flexible
 from klog.record.records import Record, encode_batch
-from tests.cli import runner
 from tests.cli.runner import klog
+from tests.until import until
 
 T = TypeVar("T")
 
@@ -141,15 +141,6 @@ def offsets_request(topic: str, timestamp: int, *partitions: int, version: int =
     return codec.request(ApiKey.LIST_OFFSETS, version, replica_id=-1, isolation_level=0, topics=topics)
 
 
-def until(look: Callable[[], T], timeout_s: float = 20.0) -> T:
-    """What ``look`` finds at last."""
-    deadline = time.monotonic() + timeout_s
-    while not (found := look()):
-        assert time.monotonic() < deadline, look
-        time.sleep(0.01)
-    return found
-
-
 def told_of(bootstrap: str, kind: str, fits: Callable[[dict[str, Any]], object] = bool) -> list[dict[str, Any]]:
     """The events of a kind that fit, as soon as ``klog.events`` has one."""
 
@@ -157,7 +148,7 @@ def told_of(bootstrap: str, kind: str, fits: Callable[[dict[str, Any]], object] 
         told = klog("events", "--kind", kind, "--since", "@-1h", "-o", "jsonl", "-B", bootstrap)
         return [event for line in told.stdout.splitlines() if fits(event := json.loads(line))]
 
-    return runner.until(look, kind)
+    return until(look, kind)
 
 
 def offsets(bootstrap: str, topic: str, partition: int = 0) -> tuple[int, int]:

@@ -12,12 +12,12 @@ import json
 import os
 import signal
 import sys
-import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 from tests.broker_fixture import RunningBroker
+from tests.until import until
 
 PATIENCE_S = 60.0
 FILE = "KLOG_GARBAGE"
@@ -64,10 +64,7 @@ def _ask(broker: RunningBroker) -> Any:
     path = _file_of(broker)
     path.unlink(missing_ok=True)
     broker.send(signal.SIGUSR1)
-    deadline = time.monotonic() + PATIENCE_S
-    while not path.exists():
-        assert time.monotonic() < deadline, "the broker does not say what it has collected"
-        time.sleep(0.01)
+    until(path.exists, "the broker says what it has collected", PATIENCE_S)
     return json.loads(path.read_text())
 
 

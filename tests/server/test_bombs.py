@@ -17,8 +17,7 @@ import cramjam
 import pytest
 
 from klog.record.batch import BatchHeader, stamp, write_header
-from klog.record.codec import Codec
-from klog.record.codec import DECOMPRESSED_BYTES_MAX
+from klog.record.codec import DECOMPRESSED_BYTES_MAX, Codec
 from tests.broker_fixture import ROOT, RunningBroker
 from tests.server.asking import FIRST_MS, create, error, offsets, offsets_request, produce, values, with_channel
 from tests.server.test_bad_batches import produce_raw

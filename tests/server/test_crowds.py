@@ -24,10 +24,10 @@ from klog.coordination.embedded import ZooKeeperServer
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
 from tests.broker_fixture import RunningBroker
-from tests.cli.runner import until
 from tests.security.broker_doors import listen_to, ports_of, unique
 from tests.server.asking import error, told_of
 from tests.server.wire import ASKED, RawConnection, framed, head, resident_bytes
+from tests.until import until
 
 MakeBroker = Callable[..., RunningBroker]
 MEGABYTE = 1_000_000

@@ -24,8 +24,9 @@ from klog.protocol import codec
 from klog.protocol.apis import ApiKey
 from klog.server.groups import commits
 from tests.broker_fixture import RunningBroker
-from tests.server.asking import borders, create, told_of, until, with_channel
+from tests.server.asking import borders, create, told_of, with_channel
 from tests.server.group_speaker import SESSION_MS, Speaker, assignment, code, speakers, subscription
+from tests.until import until
 from tests.zookeeper_fixture import session_of
 
 UNKNOWN_SERVER_ERROR = -1

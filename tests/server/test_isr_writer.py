@@ -18,6 +18,7 @@ from klog.server.replicas.isr_writer import IsrWriter
 from tests.coordination.states import write_state
 from tests.faulty_filesystem import FaultyFileSystem
 from tests.server.replica_owner import Owner, Topic, Waiter, owning
+from tests.until import until_async
 from tests.zookeeper_proxy import ZooKeeperProxy
 
 QUICK: dict[str, Any] = {"replica_lag_time_max_ms": "400"}
@@ -49,10 +50,7 @@ async def begun(partition: LedPartition) -> None:
 
 async def settled(partition: LedPartition) -> None:
     """Until nothing is under way."""
-    deadline = asyncio.get_running_loop().time() + WITHIN_S
-    while partition.change is not None and not partition.resigned:
-        assert asyncio.get_running_loop().time() < deadline
-        await asyncio.sleep(0.005)  # its outcome is told to nobody but the partition
+    await until_async(lambda: partition.change is None or partition.resigned)
 
 
 def grow(owner: Owner, topic: Topic) -> None:

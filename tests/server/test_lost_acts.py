@@ -10,7 +10,8 @@ from klog.coordination import brokers, topics
 from klog.coordination.embedded import ZooKeeperServer
 from klog.protocol.apis import ApiKey
 from tests.broker_fixture import RunningBroker
-from tests.server.asking import ask, create, error, until
+from tests.server.asking import ask, create, error
+from tests.until import until
 from tests.zookeeper_fixture import session_of
 from tests.zookeeper_proxy import MULTI, ZooKeeperProxy
 
@@ -41,7 +42,8 @@ def test_what_was_written_unknown_to_the_controller_is_gone_on_with(
         assert proxy.lost
         over.set()
         proxy.lose_answer_of(frozenset())
-        until(lambda: not led(broker.bootstrap), KNOWN_WITHIN_S)  # the broker tells nobody when it has read everything
+        # The broker tells nobody when it has read everything.
+        until(lambda: not led(broker.bootstrap), timeout_s=KNOWN_WITHIN_S)
         with session_of(f"{zookeeper.address}{chroot}") as session:
             assert topics.find_deleted(session, "clicks") is not None, "and it has not undone it"
         assert registration(zookeeper, chroot) == before

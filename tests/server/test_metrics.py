@@ -23,9 +23,10 @@ from klog.protocol import codec
 from klog.protocol.apis import ApiKey
 from klog.server.purgatory import FETCHES_OF_CONNECTION_MAX
 from tests.broker_fixture import RunningBroker
-from tests.server.asking import ask, create, error, offsets, produce, until, values, with_channel
+from tests.server.asking import ask, create, error, offsets, produce, values, with_channel
 from tests.server.group_speaker import assignment, speakers, subscription
 from tests.server.wire import RawConnection, fetch_request, framed, head
+from tests.until import until
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 ILLEGAL_GENERATION = 22

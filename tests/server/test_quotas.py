@@ -24,7 +24,8 @@ from klog.security.scram import ScramMechanism
 from tests.broker_fixture import RunningBroker
 from tests.cli.runner import klog
 from tests.security.broker_doors import add_user, unique
-from tests.server.asking import ask, create, error, offsets, produce, produce_request, until, values, with_channel
+from tests.server.asking import ask, create, error, offsets, produce, produce_request, values, with_channel
+from tests.until import until
 from tests.zookeeper_fixture import session_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("quotas")]
@@ -367,7 +368,9 @@ def test_what_others_write_into_zookeeper_applies_and_damage_is_said_once(broker
         for path in ("users/carol", "clients/broken"):
             notice = json.dumps({"version": 2, "entity_path": path}).encode()
             zk.multi([_notice(notice)])
-        assert until(lambda: described(broker), PATIENCE_S) == [({"user": "carol"}, {"producer_byte_rate": 1000.0})]
+        assert until(lambda: described(broker), timeout_s=PATIENCE_S) == [
+            ({"user": "carol"}, {"producer_byte_rate": 1000.0})
+        ]
         broker.wait_for_log("ERROR", "/config/clients/broken")
         code, message = alter(broker, entity(client="broken"), producer_byte_rate=5)
         assert code == -1 or code > 0

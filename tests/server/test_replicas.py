@@ -18,6 +18,7 @@ from klog.errors import FencedLeaderEpoch, NotLeader, UnknownTopicOrPartition
 from klog.names import TopicPartition
 from tests.coordination.states import read_state
 from tests.server.replica_owner import CONTROLLER_EPOCH, Owner, Waiter, owning
+from tests.until import until_async
 
 NO_LEADER = -1
 
@@ -284,10 +285,7 @@ async def test_r8_what_was_not_flushed_at_the_election_is_flushed_for_it(zk: Zoo
         await owner.say(topic)
         assert isinstance(await refused(waiter), NotLeader)
         led = owner.partitions[topic.first]
-        deadline = owner.loop.time() + 10
-        while not led.end_is_known:
-            assert owner.loop.time() < deadline
-            await asyncio.sleep(0.005)
+        await until_async(lambda: led.end_is_known)
         assert led.high_watermark == led.log.end
 
 

@@ -8,7 +8,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ import pytest
 
 from tests.processes import ROOT
 from tests.spark.quick_java import spark_environment
+from tests.until import until
 from tests.zookeeper_fixture import klog_home
 
 pytestmark = pytest.mark.timeout(900)
@@ -30,13 +30,6 @@ def with_folder(folder: Path) -> list[int]:
     """The processes that have a folder in their command lines."""
     found = psutil.process_iter(["cmdline", "pid"])
     return [one.info["pid"] for one in found if any(str(folder) in word for word in one.info["cmdline"] or ())]
-
-
-def await_none(folder: Path) -> None:
-    deadline = time.monotonic() + PROCESSES_END_S
-    while left := with_folder(folder):
-        assert time.monotonic() < deadline, left
-        time.sleep(0.05)
 
 
 @contextmanager
@@ -90,7 +83,7 @@ def test_each_message_is_in_each_tier_once_after_a_fault(tmp_path: Path) -> None
         assert 0 <= row["p50_ms"] <= row["p99_ms"] <= row["worst_ms"]
     assert 'http-equiv="refresh"' in served and "offline cluster" in served
     assert re.search(r"<td>table</td><td>" + str(sent), page.read_text("utf-8"))
-    await_none(tmp_path)
+    until(lambda: not with_folder(tmp_path), timeout_s=PROCESSES_END_S)
 
 
 def test_a_folder_with_something_in_it_is_left_alone(tmp_path: Path) -> None:
@@ -111,5 +104,5 @@ def test_nothing_is_left_after_a_kill(tmp_path: Path) -> None:
         assert len(with_folder(tmp_path)) > 4
         demo.send_signal(signal.SIGKILL)
         demo.wait()
-    await_none(tmp_path)
+    until(lambda: not with_folder(tmp_path), timeout_s=PROCESSES_END_S)
     assert list(tmp_path.glob("klog-figure3-*")) == []

@@ -19,7 +19,7 @@ from klog.spark.running.class_archive import NONE, ClassArchive, open_archive
 from klog.spark.running.daemon import without_zips
 from klog.spark.running.session import SparkTarget
 from tests.broker_fixture import ROOT
-from tests.server.asking import until
+from tests.until import until
 
 JARS = Path(pyspark.__file__).parent / "jars"
 WRITTEN_S = 60.0
@@ -157,5 +157,5 @@ def test_the_second_start_maps_what_the_first_has_written(tmp_path: Path) -> Non
         return done.stdout.strip()
 
     assert started() == "False"
-    until(lambda: list(tmp_path.glob("*.part")), WRITTEN_S)
+    until(lambda: list(tmp_path.glob("*.part")), timeout_s=WRITTEN_S)
     assert started("session") == "True"

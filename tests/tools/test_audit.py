@@ -35,8 +35,8 @@ from klog.tools.audit.report import AuditReport, AuditRow, ReportOptions
 from klog.tools.audit.run import RunOptions
 from tests.broker_fixture import RunningBroker
 from tests.cli.runner import klog as klog_command
-from tests.cli.runner import until
 from tests.tools.verbs import delete_before, delete_topic, held, make_topic, run, send
+from tests.until import until
 
 ROOT = Path(__file__).resolve().parents[2]
 WINDOW_MS = 10_000

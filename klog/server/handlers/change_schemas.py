@@ -13,8 +13,8 @@ from typing import Any
 
 from klog.errors import KlogError, MalformedRequest
 from klog.protocol.apis import ApiKey
+from klog.protocol.klog_apis import DELETE, LEVEL, REGISTER
 from klog.protocol.schema_errors import code_of, words_of
-from klog.protocol.schemas import DELETE, LEVEL, REGISTER
 from klog.schemas.registry import Registry
 from klog.server.dispatch import Answer, Request, handles
 from klog.server.parts import Parts

@@ -8,7 +8,7 @@ Behaviour
 from __future__ import annotations
 
 from klog.protocol.apis import ApiKey
-from klog.protocol.reassignment import COPYING, STALLED
+from klog.protocol.klog_apis import COPYING, STALLED
 from klog.server.dispatch import Answer, Request, handles
 from klog.server.parts import Parts
 

@@ -15,7 +15,6 @@ from typing import TypeVar
 from klog.client.cluster import Cluster
 from klog.client.metadata import Metadata
 from klog.client.resolve import bounds
-from klog.client.servers import more_servers
 from klog.errors import BrokerNotAvailable, CannotConnect, KlogError, TimedOut
 from klog.names import TopicPartition
 from klog.tools.copying.fetch import PARTITION_BYTES, Fetched, fetch
@@ -90,8 +89,7 @@ class ClusterEndpoint:
         await asyncio.shield(self._opening)
 
     async def _reopen(self, used: Cluster) -> Cluster:
-        known = used.known_servers()
-        self.bootstrap = more_servers(self.bootstrap, known)
+        self.bootstrap = used.servers()
         fresh = await Cluster.connect(self.bootstrap, source=f"the {self.role}", timeout_s=self.timeout_s)
         self._cluster = fresh
         await used.close()
