@@ -217,10 +217,7 @@ def read_by_transaction(zookeeper: ZooKeeper, act_ids: Sequence[str]) -> list[tu
 def _nodes(zookeeper: ZooKeeper, act_ids: Sequence[str]) -> Iterator[tuple[str, ZNode]]:
     """The nodes of these acts, without those removed meanwhile."""
     for at in range(0, len(act_ids), READ_AT_ONCE):
-        part = act_ids[at : at + READ_AT_ONCE]
-        for act_id, node in zip(part, zookeeper.get_many(list(map(paths.act, part))), strict=True):
-            if node is not None:
-                yield act_id, node
+        yield from zookeeper.find_many(act_ids[at : at + READ_AT_ONCE], paths.act).items()
 
 
 def published(zookeeper: ZooKeeper) -> int:

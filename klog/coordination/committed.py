@@ -78,15 +78,14 @@ def read_many(
         for group, some in wanted.items()
         for partition in (everything[group] if some is None else some)
     ]
-    where = [paths.consumer_offset(group, *partition) for group, partition in places]
-    where += [paths.commit_note(group, *partition) for group, partition in places]
-    nodes = zookeeper.get_many(where)
+    nodes = zookeeper.find_many(path for group, partition in places for path in nodes_of(group, partition))
     found: dict[str, dict[TopicPartition, CommittedOffset]] = {group: {} for group in wanted}
-    for (group, partition), number, note in zip(places, nodes[: len(places)], nodes[len(places) :], strict=True):
+    for group, partition in places:
+        number_path, note_path = nodes_of(group, partition)
+        number = nodes.get(number_path)
         offset = None if number is None else offset_in(number.data)
         if number is not None and offset is not None:
-            path = paths.commit_note(group, *partition)
-            found[group][partition] = _decode(path, offset, number.stat.modified_ms, note)
+            found[group][partition] = _decode(note_path, offset, number.stat.modified_ms, nodes.get(note_path))
     return found
 
 
@@ -148,11 +147,12 @@ class OffsetWriter:
         if not unknown:
             return
         missing: dict[str, list[str]] = {}
-        for (path, group), node in zip(unknown.items(), self._zookeeper.get_many(list(unknown)), strict=True):
-            if node is None:
-                missing.setdefault(group, []).append(path)
-            else:
+        there = self._zookeeper.find_many(unknown)
+        for path, group in unknown.items():
+            if path in there:
                 self._nodes[group].known.add(path)
+            else:
+                missing.setdefault(group, []).append(path)
         for group, absent in list(missing.items()):
             try:
                 self._admit(len(absent))
@@ -212,13 +212,12 @@ class OffsetWriter:
         wanted = dict.fromkeys(topics)
         unknown = [topic for topic in wanted if topic not in self._topic_versions]
         if unknown:
-            beside = self._zookeeper.get_many([paths.topic_epoch(topic) for topic in unknown])
-            marks = self._zookeeper.get_many([paths.delete_topic(topic) for topic in unknown])
-            for topic, node, mark in zip(unknown, beside, marks, strict=True):
-                if mark is not None:
-                    raise UnknownTopicOrPartition(f"topic {topic!r} is being deleted")
-                if node is not None:  # missing if another tool created the topic: it does not know this node
-                    self._topic_versions[topic] = node.stat.version
+            beside = self._zookeeper.find_many(unknown, paths.topic_epoch)
+            marked = self._zookeeper.find_many(unknown, paths.delete_topic)
+            if marked:
+                raise UnknownTopicOrPartition(f"topic {next(iter(marked))!r} is being deleted")
+            # Some are missing if another tool created the topic: it does not know this node.
+            self._topic_versions |= {topic: node.stat.version for topic, node in beside.items()}
         versions = ((topic, self._topic_versions.get(topic)) for topic in wanted)
         return [Check(paths.topic_epoch(topic), version) for topic, version in versions if version is not None]
 
@@ -242,7 +241,7 @@ class OffsetWriter:
 def ends(zookeeper: ZooKeeper, group: str, gone: Iterable[TopicPartition]) -> list[Delete]:
     """The operations that remove a group's committed offsets in these partitions, as far as they exist now."""
     where = [path for partition in gone for path in nodes_of(group, partition)]
-    return [Delete(path) for path, node in zip(where, zookeeper.get_many(where), strict=True) if node is not None]
+    return list(map(Delete, zookeeper.find_many(where)))
 
 
 def forget_topic(zookeeper: ZooKeeper, topic: str) -> None:

@@ -55,8 +55,7 @@ def unmark(zookeeper: ZooKeeper, name: str, fence: Sequence[Check]) -> None:
 
 def deletions_begun(zookeeper: ZooKeeper, listed: Sequence[str]) -> set[str]:
     """The topics among these whose deletion a controller has begun."""
-    nodes = zookeeper.get_many([paths.delete_topic(name) for name in listed])
-    return {name for name, node in zip(listed, nodes, strict=True) if node is not None and node.data == BEGUN}
+    return {name for name, node in zookeeper.find_many(listed, paths.delete_topic).items() if node.data == BEGUN}
 
 
 def finish_deletion(zookeeper: ZooKeeper, name: str, fence: Sequence[Check]) -> None:
@@ -78,7 +77,7 @@ def finish_deletion(zookeeper: ZooKeeper, name: str, fence: Sequence[Check]) -> 
     zookeeper.commit_each(groups, fence)
     last = [paths.partitions(name), paths.topic_config(name), paths.topic_id(name)]
     last += [paths.topic(name), paths.delete_topic(name)]
-    present = [Delete(path) for path, node in zip(last, zookeeper.get_many(last), strict=True) if node is not None]
+    present = list(map(Delete, zookeeper.find_many(last)))
     if present:
         zookeeper.commit([*fence, *present])
 

@@ -20,7 +20,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from kazoo import exceptions as kazoo_errors
 from kazoo.client import KazooClient
@@ -90,6 +90,8 @@ LOST_EVERY_S = 1.0
 AWAY_WAIT_S = 0.2
 """Also the pause between a caller's repeated attempts."""
 
+
+K = TypeVar("K")
 
 Watch = Callable[[WatchEvent], None]
 OnState = Callable[[SessionState], None]
@@ -342,6 +344,12 @@ class ZooKeeper:
         found = self._read_each("get", paths, DATA, self._client.get_async)
         return [None if answer is None else ZNode(answer[0] or b"", _stat(answer[1])) for answer in found]
 
+    def find_many(self, keys: Iterable[K], path_of: Callable[[K], str] = str) -> dict[K, ZNode]:
+        """The nodes of these keys that exist, in one round, in the order given. By default the keys are paths."""
+        wanted = list(keys)
+        nodes = self.get_many(list(map(path_of, wanted)))
+        return {key: node for key, node in zip(wanted, nodes, strict=True) if node is not None}
+
     def _read_each(self, operation: str, paths: Sequence[str], what: int, send_one: Callable[[str], Any]) -> list[Any]:
         """By multi-reads; by ``send_one`` where the server does not know them."""
         if not self._multi_read:
@@ -445,9 +453,8 @@ class ZooKeeper:
     def ensure_paths(self, paths: Sequence[str]) -> None:
         """As `ensure_path` of each, in two rounds: read which are missing, then create those."""
         folders = dict.fromkeys(folder for path in paths for folder in (*ancestors(path), path))
-        there = self.get_many(list(folders))
-        missing = [folder for folder, node in zip(folders, there, strict=True) if node is None]
-        self.create_missing(missing)
+        there = self.find_many(folders)
+        self.create_missing([folder for folder in folders if folder not in there])
 
     def create_missing(self, paths: Sequence[str], data: bytes = b"") -> None:
         """Create persistent nodes, or accept existing ones, a thousand at once. Those without a parent are left out."""
@@ -571,8 +578,8 @@ class ZooKeeper:
         Another client's equal write at that version looks the same, and has wanted the same.
         """
         last = {one.path: one for one in operations if not isinstance(one, Check)}
-        nodes = self.get_many(list(last))
-        return bool(last) and all(is_left_by(one, node) for one, node in zip(last.values(), nodes, strict=True))
+        nodes = self.find_many(last)
+        return bool(last) and all(is_left_by(one, nodes.get(path)) for path, one in last.items())
 
     # --- Below --------------------------------------------------------------------------------------------------------
 
