@@ -30,7 +30,7 @@ from typing import Any, Final, NamedTuple
 from klog.clock import SYSTEM_CLOCK, Clock
 from klog.coordination import entries, paths
 from klog.coordination.zookeeper import Create, Delete, Operation, SetData, Watch, ZNode, ZooKeeper
-from klog.errors import KlogError, NoNode, ZooKeeperError
+from klog.errors import BadVersion, KlogError, NodeExists, NoNode, ZooKeeperError
 
 log = logging.getLogger(__name__)
 
@@ -190,6 +190,19 @@ def _time_text(time_ms: int) -> str:
 def is_act_id(text: str) -> bool:
     """Whether a text can be an act's id."""
     return len(text) == _TIME_CHARS + _RANDOM_CHARS and all(one in _DIGITS for one in text)
+
+
+def commit_act(zookeeper: ZooKeeper, act: Act, change: Sequence[Operation], folders: Sequence[str]) -> bool:
+    """Write a change with its act. False after a lost race, or where a folder was missing, which is created now: the
+    caller reads again."""
+    try:
+        zookeeper.commit([*change, act.write], [act.write])
+    except (BadVersion, NodeExists):
+        return False
+    except NoNode:
+        zookeeper.ensure_paths([*folders, paths.ACTS])
+        return False
+    return True
 
 
 def list_ids(zookeeper: ZooKeeper, watch: Watch | None = None) -> list[str]:

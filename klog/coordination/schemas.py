@@ -20,7 +20,7 @@ from typing import Any
 
 from klog.coordination import entries, paths
 from klog.coordination.acts import Actor, new_act
-from klog.coordination.zookeeper import MULTI_BYTES_MAX, Check, Create, Operation, SetData, ZNode, ZooKeeper
+from klog.coordination.zookeeper import MULTI_BYTES_MAX, Check, Create, Operation, SetData, ZNode, ZooKeeper, put
 from klog.errors import BadVersion, NodeExists, NoNode, ZooKeeperError
 from klog.protocol.schema_errors import InvalidSchema, InvalidSubject, SchemaError
 
@@ -256,8 +256,7 @@ class SchemaRegistry:
                 f"subject {subject.name} has {len(subject.versions)} versions, which is all that its node can hold",
                 hint="delete old versions for good: klog schema delete SUBJECT --version N, and again with --permanent",
             )
-        path = paths.subject(subject.name)
-        return Create(path, data) if node is None else SetData(path, data, node.stat.version)
+        return put(paths.subject(subject.name), data, node)
 
 
 def _acts(actor: Actor | None, before: Subject, after: Subject) -> list[Create]:

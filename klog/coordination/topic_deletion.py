@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from klog.coordination import committed, entries, partition_states, paths, topics
 from klog.coordination.topics import RACE_TRIES, Topic
-from klog.coordination.zookeeper import Check, Create, Delete, Operation, SetData, ZooKeeper
+from klog.coordination.zookeeper import Check, Delete, Operation, ZooKeeper, put
 from klog.errors import BadVersion, NodeExists, NoNode, UnknownTopicOrPartition
 
 BEGUN = b'{"version":1,"begun":true}'
@@ -25,7 +25,7 @@ def mark_for_deletion(zookeeper: ZooKeeper, name: str, fence: Sequence[Operation
         mark = zookeeper.find(path)
         if mark is not None and mark.data == BEGUN:
             return
-        write = Create(path, BEGUN) if mark is None else SetData(path, BEGUN, mark.stat.version)
+        write = put(path, BEGUN, mark)
         try:
             zookeeper.commit([*fence, write], [write])
             return
@@ -89,6 +89,4 @@ def _raise_first_epoch(zookeeper: ZooKeeper, topic: Topic, fence: Sequence[Check
     path = paths.topic_epoch(topic.name)
     node = zookeeper.find(path)
     first_epoch = used + 1 if node is None else max(used + 1, entries.number(path, node.data))
-    raised = str(first_epoch).encode()
-    write = Create(path, raised) if node is None else SetData(path, raised, node.stat.version)
-    zookeeper.commit([*fence, write])
+    zookeeper.commit([*fence, put(path, str(first_epoch).encode(), node)])

@@ -32,7 +32,7 @@ from dataclasses import dataclass, field, replace
 
 from klog.config.topic import KEEP_EVERYTHING, usable_settings
 from klog.coordination import config_notices, entries, paths
-from klog.coordination.zookeeper import Check, Create, Operation, SetData, Watch, ZNode, ZooKeeper
+from klog.coordination.zookeeper import Check, Create, Operation, SetData, Watch, ZNode, ZooKeeper, put
 from klog.errors import (
     BadVersion,
     InvalidPartitions,
@@ -260,13 +260,12 @@ def create(
             )
         fence_version = 0 if epoch_node is None else epoch_node.stat.version + 1
         topic = Topic(name, uuid.uuid4(), partitions, 0, fence_version)
-        config_data = entries.encode({"version": 1, "config": dict(settings)})
         made = Create(paths.topic(name), encode(topic))
         operations: list[Operation] = [
             *fence,
             # Settings may have been left by a ZooKeeper-era tool's deletion.
-            SetData(config, config_data, config_node.stat.version) if config_node else Create(config, config_data),
-            SetData(epoch, epoch_node.data, epoch_node.stat.version) if epoch_node else Create(epoch, b"0"),
+            put(config, entries.encode({"version": 1, "config": dict(settings)}), config_node),
+            put(epoch, b"0" if epoch_node is None else epoch_node.data, epoch_node),
             _remember(topic, id_node is not None),
             made,
             *also,

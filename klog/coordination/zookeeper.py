@@ -50,6 +50,7 @@ from klog.coordination.znodes import (
     ZNode,
     batches,
     is_left_by,
+    put,
     size_bytes,
 )
 from klog.coordination.zookeeper_access import ZooKeeperServers, access_of
@@ -71,6 +72,7 @@ __all__ = [
     "ZNode",
     "ZooKeeper",
     "batches",
+    "put",
     "size_bytes",
 ]
 

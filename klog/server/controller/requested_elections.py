@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Final
 
 from klog.coordination.acts import ELECTION_ACT, UNCLEAN_ACT, Act, Actor, new_act
-from klog.coordination.zookeeper import MULTI_BYTES_MAX, ZooKeeper, batches, size_bytes
+from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import (
     ElectionNotNeeded,
     EligibleLeadersNotAvailable,
@@ -22,9 +21,6 @@ from klog.replication.leader_election import Decision, NoLeader
 from klog.server.controller.broker_channels import BrokerChannels
 from klog.server.controller.controller_state import ControllerState
 from klog.server.controller.partition_writer import PartitionWriter
-
-ACTS_BYTES_MAX: Final = MULTI_BYTES_MAX - 1024
-"""Of acts in one multi; the rest is for the fence."""
 
 
 class RequestedElections:
@@ -105,14 +101,9 @@ class RequestedElections:
         await self._partitions.change(asked, decide)
         acts = _acts(kind, actor, before, {name: context.states[name].leader for name in before})
         if acts:
-            await self._state.write(self._write_acts, acts)
+            writes = [[act.write] for act in acts]
+            await self._state.write(self._zookeeper.commit_each, writes, self._state.fence)
         return {name: outcome[name] for name in asked}
-
-    def _write_acts(self, acts: Sequence[Act]) -> None:
-        """In a thread."""
-        fence, chroot = self._state.fence, self._zookeeper.address.chroot
-        for batch in batches([[act.write] for act in acts], lambda write: size_bytes(write, chroot), ACTS_BYTES_MAX):
-            self._zookeeper.multi([*fence, *batch])
 
     def _in_sync(self, name: TopicPartition, wanted: int | None = None) -> Decision | KlogError:
         """The replica on the broker ``wanted``; None: the preferred one."""
