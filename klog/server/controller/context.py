@@ -138,6 +138,13 @@ class Context:
             self.states[name] = state
             self.reread.add(name.topic)
 
+    def add_topic(self, topic: Topic, settings: dict[str, str], first_epoch: int) -> None:
+        """A topic is created, restored or found. ``first_epoch``: of its leaders (rule L10)."""
+        self.deleted.pop(topic.name, None)
+        self.topics[topic.name] = topic
+        self.overrides[topic.name] = settings
+        self.first_epochs[topic.name] = first_epoch
+
     def hide_topic(self, topic: str) -> None:
         """Hide a topic until it is restored or purged."""
         self.topics.pop(topic, None)

@@ -43,10 +43,9 @@ from klog.server.controller.leadership_transfer import LeadershipTransfer
 from klog.server.controller.partition_writer import PartitionWriter
 from klog.server.controller.peers import Peers
 from klog.server.controller.reassigner import Reassigner
-from klog.server.controller.registry_watch import RegistryWatch
+from klog.server.controller.registry_watch import RegistryWatch, read_facts
 from klog.server.controller.requested_elections import RequestedElections
 from klog.server.controller.topic_manager import TopicManager
-from klog.server.controller.topic_table import TopicTable
 from klog.server.former_brokers import FormerBrokers
 from klog.server.image import ClusterImage
 from klog.server.runtime import Runtime
@@ -150,23 +149,15 @@ class Controller:
         context.deleted = {one.name: one for one in there if one.deletion is not None and one.name not in marks}
         found = [topics.give_id(self._zookeeper, one, fence) for one in there if one.name not in context.deleted]
         topics.remember_ids(self._zookeeper, found, fence)
-        context.topics = TopicTable({topic.name: topic for topic in found})
-        unreadable: dict[TopicPartition, str] = {}
-        states = partition_states.read_many(self._zookeeper, list(context.partitions()), unreadable)
-        for partition, what in unreadable.items():
-            context.topics.pop(partition.topic, None)
-            damage[str(partition)] = what
-        context.take_states({name: state for name, state in states.items() if name.topic in context.topics})
-        names = list(context.topics)
-        context.first_epochs = topics.first_leader_epochs(self._zookeeper, names)
-        configs = topics.configs(self._zookeeper, names, damage)
-        context.overrides = {name: config.settings for name, config in configs.items()}
-        marked = set(marks) & set(names)
-        context.deleting = topic_deletion.deletions_begun(self._zookeeper, sorted(marked))
+        for one in read_facts(self._zookeeper, found, damage):
+            context.add_topic(one.topic, one.settings, one.first_epoch)
+            context.take_states(one.states)
+            if one.is_deletion_begun:
+                context.deleting.add(one.topic.name)
         if self._runtime.config["delete.topic.enable"]:
-            for name in marked - context.deleting:
+            for name in (set(marks) & context.topics.keys()) - context.deleting:
                 topic_deletion.take_on_deletion(self._zookeeper, name, fence)
-            context.deleting = marked
+                context.deleting.add(name)
         for what in damage.values():
             log.error("ignored: %s", what)
         context.group_slots = group_slots.read_all(self._zookeeper)

@@ -117,10 +117,7 @@ class DeletedTopics:
             fence: list[Operation] = [*state.fence, act.write]
             unmarked = replace(marked, deletion=None)
             topic = await state.write(topics.replace_assignment, self._zookeeper, unmarked, fence)
-            del context.deleted[name]
-            context.topics[name] = topic
-            context.overrides[name] = configs[name].settings
-            context.first_epochs[name] = epochs[name]
+            context.add_topic(topic, configs[name].settings, epochs[name])
             context.take_states(states)
             log.info("topic %s is restored (topic id %s)", name, topic_id)
             self._runtime.tell("topic-restored", topic=name, partitions=len(topic.partitions))

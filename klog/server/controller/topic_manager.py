@@ -168,9 +168,7 @@ class TopicManager:
                 },
             )
             made, first_epoch = await state.write(self._make, name, assignment, overrides, act)
-            context.topics[name] = made
-            context.overrides[name] = dict(overrides)
-            context.first_epochs[name] = first_epoch
+            context.add_topic(made, dict(overrides), first_epoch)
             self._runtime.tell("topic-created", topic=name, partitions=len(assignment), replication_factor=factor)
             self._channels.send_metadata(topics_whole=[name])
             await self._partitions.change(made.topic_partitions, context.decide)
