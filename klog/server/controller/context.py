@@ -58,8 +58,9 @@ class Context:
     states: dict[TopicPartition, PartitionState] = field(default_factory=dict)
     reread: set[str] = field(default_factory=set)
     """Topics with new states since the last look of `MetadataUpdates`, which empties it."""
-    deleting: set[str] = field(default_factory=set)
-    """Topics marked for deletion: they have no leaders."""
+    deleting: dict[str, set[tuple[TopicPartition, int]]] = field(default_factory=dict)
+    """Topics marked for deletion, which have no leaders -> their replicas that are not deleted yet: (partition,
+    broker)."""
     deleted: dict[str, Topic] = field(default_factory=dict)
     """Topics with a delayed deletion: not among ``topics``."""
     facts: dict[int, dict[TopicPartition, ReplicaFacts]] = field(default_factory=dict)
@@ -154,10 +155,21 @@ class Context:
             for name in [name for name in partitions if name.topic == topic]:
                 del partitions[name]
 
+    def begin_deletion(self, topic: Topic) -> None:
+        """The topic is marked for deletion. Brokers that were never registered have no replica, though a topic written
+        into ZooKeeper may name them."""
+        self.topics[topic.name] = topic
+        self.deleting[topic.name] = {
+            (name, broker_id)
+            for name in topic.topic_partitions
+            for broker_id in topic.partitions[name.partition]
+            if broker_id in self.ever_registered
+        }
+
     def forget_topic(self, topic: str) -> None:
         """Remove a deleted topic; another of the same name may be created."""
         self.hide_topic(topic)
-        self.deleting.discard(topic)
+        self.deleting.pop(topic, None)
         for replicas in self.lost.values():
             replicas.difference_update([name for name in replicas if name.topic == topic])
 

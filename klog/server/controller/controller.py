@@ -138,12 +138,12 @@ class Controller:
             self.deleted_topics.start()
             self._runtime.tell("controller-elected", controller=term.broker_id, controller_epoch=term.epoch)
         await self._channels.acknowledged({broker_id}, within_s=None)
-        await self.topics.resume_deletions()
 
     def _read(self, term: ControllerTerm, context: Context) -> list[Registration]:
         """In a thread: read everything from ZooKeeper."""
         fence = (term.fence,)
         damage: topics.Damage = {}
+        context.ever_registered = brokers.ever_registered(self._zookeeper)
         marks = topics.being_deleted(self._zookeeper)
         there = topics.read_all(self._zookeeper, damage)
         context.deleted = {one.name: one for one in there if one.deletion is not None and one.name not in marks}
@@ -153,15 +153,16 @@ class Controller:
             context.add_topic(one.topic, one.settings, one.first_epoch)
             context.take_states(one.states)
             if one.is_deletion_begun:
-                context.deleting.add(one.topic.name)
+                context.begin_deletion(one.topic)
         if self._runtime.config["delete.topic.enable"]:
-            for name in (set(marks) & context.topics.keys()) - context.deleting:
+            for name in (set(marks) & context.topics.keys()) - context.deleting.keys():
                 topic_deletion.take_on_deletion(self._zookeeper, name, fence)
-                context.deleting.add(name)
+                context.begin_deletion(context.topics[name])
+        for name in context.deleting:
+            log.info("finishing the deletion of topic %s", name)
         for what in damage.values():
             log.error("ignored: %s", what)
         context.group_slots = group_slots.read_all(self._zookeeper)
-        context.ever_registered = brokers.ever_registered(self._zookeeper)
         registered = brokers.live(self._zookeeper, self._watch_registry)
         context.left = brokers.left_in_order(self._zookeeper)  # after that: one that has just shut down was not lost
         return registered
@@ -331,7 +332,7 @@ class Controller:
             self._runtime.tell("broker-up", id=broker_id, reason="it answers again")
             self._channels.send_metadata()
         self._state.mark_dirty(context.hosted(broker_id))
-        self._runtime.spawn(self.topics.resume_deletions())
+        self.topics.advance_deletions()
 
     def disconnected(self, registration: Registration) -> None:
         """The connection has ended: whether the broker lives is unknown."""

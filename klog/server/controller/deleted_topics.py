@@ -66,8 +66,7 @@ class DeletedTopics:
         while True:
             await asyncio.sleep(self._look_every_s)
             try:
-                if self._state.context.deleting:
-                    await self._topic_manager.resume_deletions()
+                self._topic_manager.advance_deletions()
                 for topic_id in await self._due():
                     await self.purge(topic_id)
             except KlogError as error:

@@ -203,14 +203,14 @@ class RegistryWatch:
             context.add_topic(topic, self._by_flush_rule(topic, one.settings), one.first_epoch)
             context.take_states(one.states)
             if one.is_deletion_begun:
-                context.deleting.add(name)
+                context.begin_deletion(topic)
             count = counted(len(topic.partitions), "partition")
             log.info("topic %s: created in ZooKeeper by another program, %s", name, count)
             factor = len(next(iter(topic.partitions.values())))
             self._runtime.tell("topic-created", topic=name, partitions=len(topic.partitions), replication_factor=factor)
         await self._elect_first(name for one in adopted for name in one.topic.topic_partitions)
         if any(one.is_deletion_begun for one in adopted):
-            self._runtime.spawn(self._topic_manager.resume_deletions())
+            self._topic_manager.advance_deletions()
 
     def _read_new(self, new: Sequence[Topic], damage: Damage) -> list[TopicFacts]:
         """In a thread: read everything about these topics; each gets an id."""
