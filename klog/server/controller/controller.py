@@ -11,8 +11,8 @@ Requests of clients (topics, shutdown, elections) take the same lock as reconcil
     context               knowledge of the cluster, and decisions from it
     partition_writer      writes and sends leaders and in-sync sets
     broker_channels       requests to each broker
-    topic_manager, requested_elections, reassigner, balance, group_slots, leadership_transfer, registry_watch,
-    act_publisher, deleted_topics: one task each
+    topic_manager, elections, reassigner, group_slots, leadership_transfer, registry_watch, act_publisher,
+    deleted_topics: one task each
 """
 
 from __future__ import annotations
@@ -32,19 +32,18 @@ from klog.protocol import codec
 from klog.protocol.apis import ApiKey
 from klog.server.authority import Authority
 from klog.server.controller.act_publisher import ActPublisher
-from klog.server.controller.balance import Balance
 from klog.server.controller.broker_channels import BrokerChannels
 from klog.server.controller.context import Context
 from klog.server.controller.controller_election import ControllerElection
 from klog.server.controller.controller_state import AGAIN_S, ControllerState
 from klog.server.controller.deleted_topics import DeletedTopics
+from klog.server.controller.elections import Elections
 from klog.server.controller.group_slots import GroupSlots
 from klog.server.controller.leadership_transfer import LeadershipTransfer
 from klog.server.controller.partition_writer import PartitionWriter
 from klog.server.controller.peers import Peers
 from klog.server.controller.reassigner import Reassigner
 from klog.server.controller.registry_watch import RegistryWatch, read_facts
-from klog.server.controller.requested_elections import RequestedElections
 from klog.server.controller.topic_manager import TopicManager
 from klog.server.former_brokers import FormerBrokers
 from klog.server.image import ClusterImage
@@ -69,10 +68,9 @@ class Controller:
         channels = self._channels = BrokerChannels(runtime, peers, self)
         partitions = self._partitions = PartitionWriter(runtime, state, channels)
         self.topics = TopicManager(runtime, image, state, channels, partitions)
-        self.elections = RequestedElections(runtime.zookeeper, state, channels, partitions)
+        self.elections = Elections(runtime.zookeeper, state, channels, partitions)
         self.reassigner = Reassigner(runtime, state, channels, partitions, self.elections)
         self._slots = GroupSlots(runtime, state, channels)
-        self._balance = Balance(runtime, state, partitions)
         self._transfer = LeadershipTransfer(runtime, state, self.elections, peers)
         self._registry_watch = RegistryWatch(runtime, state, channels, partitions, self.topics)
         self._act_publisher = ActPublisher(runtime, state)
@@ -128,7 +126,7 @@ class Controller:
                 self._channels.open(context, term.epoch, one)
             state.mark_dirty(self.reassigner.all_in_progress())
             state.spawn(self._keep_reconciling(term))
-            self._balance.start()
+            self.elections.start()
             self.reassigner.start()
             if broker_id in context.facts:
                 self.reassigner.find_stray_logs(broker_id)  # the channel to have them deleted over is there now

@@ -37,8 +37,8 @@ from klog.replication.leader_election import Decision
 from klog.replication.reassignment_steps import Removal, ReplicaAssignment, Stalled
 from klog.server.controller.broker_channels import BrokerChannels
 from klog.server.controller.controller_state import AGAIN_S, ControllerState
+from klog.server.controller.elections import Elections
 from klog.server.controller.partition_writer import PartitionWriter
-from klog.server.controller.requested_elections import RequestedElections
 from klog.server.controller.requests import Stop
 from klog.server.runtime import Runtime
 
@@ -71,7 +71,7 @@ class Reassigner:
         state: ControllerState,
         channels: BrokerChannels,
         partitions: PartitionWriter,
-        elections: RequestedElections,
+        elections: Elections,
     ) -> None:
         self._runtime = runtime
         self._zookeeper = runtime.zookeeper
@@ -421,8 +421,7 @@ class Reassigner:
 
     async def _take_elections(self, queue: Queue) -> None:
         """Under the lock."""
-        names = list(queue.wanted) or list(self._state.context.partitions())
-        outcome = await self._elections.elect_preferred_locked(names, ELECTION_QUEUE)
+        outcome = await self._elections.elect_preferred_locked(list(queue.wanted) or None, ELECTION_QUEUE)
         for name, error in outcome.items():
             if error is not None:
                 log.info("%s: cannot elect its preferred leader: %s", name, error.message)
