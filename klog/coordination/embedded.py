@@ -4,7 +4,6 @@
     DIR/data/            snapshots and transaction logs
     DIR/zookeeper.log    output of the Java process
     DIR/zookeeper.pid    the process to signal
-    DIR/archive          the class archive while it is being written
     DIR/lock             locked (flock) by the server's own open descriptor
 
 Strategy: the Java process inherits the lock's descriptor, so the lock is held exactly as long as the server lives,
@@ -13,14 +12,12 @@ file only names the process to signal; if it is missing or stale the process is 
 command line.
 
 The class path is minimal (no log provider, no jetty), the JVM has flags for a fast start, and its classes are kept in
-an archive (`-XX:SharedArchiveFile`) that the first server writes as it ends. The archive is a cache: klog never waits
-for it, and a start without one, or with a damaged one, is only slower.
+an archive (`klog.coordination.class_archive`).
 """
 
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import importlib.util
 import os
 import random
@@ -33,6 +30,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from klog.coordination import process
+from klog.coordination.class_archive import NONE, open_archive
 from klog.coordination.connect_string import four_letter_word, mode_in
 from klog.coordination.java import Java, find_java
 from klog.coordination.process import ProcessId
@@ -74,7 +72,6 @@ JVM_FLAGS = (
     "-XX:-UsePerfData",
     "-XX:+ExitOnOutOfMemoryError",
     "-Xshare:auto",
-    "-XX:+VerifySharedSpaces",
     MARK,
     "-Dzookeeper.cnxTimeout=1000",  # of the tries to reach others for an election, one after the other
 )
@@ -180,8 +177,6 @@ class ZooKeeperServer:
             os.waitpid(self.identity.pid, os.WNOHANG)  # if it was our own child, leave no zombie
         except ChildProcessError:
             pass
-        if ended:
-            _keep_archive(self.directory)
         return ended
 
 
@@ -211,6 +206,7 @@ def start(
     _data(directory).chmod(0o700)  # it has the cluster's secret, in files that an older klog made readable for all
     lock = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     claims: list[socket.socket] = []
+    archive = NONE
     try:
         running = _lock_or_find(lock, directory)
         last = settings(directory) or ServerSettings(0)
@@ -238,10 +234,10 @@ def start(
             now = replace(now, port=_free_port(wanted, now.host, last.port, taken, claims))
         now.write(directory, _data(directory))
         heap_flags = jvm_heap_flags(default_heap_bytes() if now.heap_bytes is None else now.heap_bytes)
-        archive_flag, archive = _archive(cache, java, jars, [*heap_flags[:1], _main_class(now)])
+        archive = open_archive(cache, "zookeeper", java, jars, f"{JVM_FLAGS} {heap_flags[:1]} {_main_class(now)}")
         with log_file(directory).open("wb") as log:
             child = subprocess.Popen(
-                _command(java, [*heap_flags, *archive_flag], jars, directory),
+                _command(java, [*heap_flags, *archive.flags], jars, directory),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -250,17 +246,17 @@ def start(
                     **environment,
                     "LC_ALL": "C.UTF-8",
                 },  # a JVM decodes file names by its locale
-                pass_fds=(lock, *(claim.fileno() for claim in claims)),
+                pass_fds=(lock, *archive.locks, *(claim.fileno() for claim in claims)),
                 start_new_session=True,
             )
     finally:
         os.close(lock)
+        archive.close()
         for claim in claims:
             claim.close()
     child.returncode = 0  # it outlives this process on purpose: no ResourceWarning; ProcessId watches its end
     identity = ProcessId.of(child.pid) or ProcessId(child.pid, "ended")
     process.record(_pid_file(directory), identity)
-    _archive_note(directory).write_text(str(archive or ""))
     return ZooKeeperServer(directory, now, identity)
 
 
@@ -395,10 +391,6 @@ def _pid_file(directory: Path) -> Path:
     return directory / "zookeeper.pid"
 
 
-def _archive_note(directory: Path) -> Path:
-    return directory / "archive"
-
-
 def settings(directory: Path) -> ServerSettings | None:
     """The settings of the last start on this directory, running or not; None if there was none."""
     return settings_of(directory, _data(directory))
@@ -450,40 +442,3 @@ def is_free(port: int, host: str = LOOPBACK) -> bool:
         except OSError:
             return False
     return True
-
-
-def _archive(cache: Path | None, java: Java, jars: list[Path], also: list[str]) -> tuple[list[str], Path | None]:
-    """JVM flags that use the class archive, or write it, and the file to write.
-
-    The name contains all that the archive depends on, and its size. The JVM checks the content of an archive and
-    ignores one that does not fit (-XX:+VerifySharedSpaces, at no measurable cost), but it maps a truncated one and
-    crashes.
-    """
-    if cache is None:
-        return [], None
-    key = hashlib.sha256(f"{java.version} {java.executable.resolve()} {JVM_FLAGS} {also}".encode())
-    for jar in jars:
-        status = jar.stat()
-        key.update(f"{jar} {status.st_size} {status.st_mtime_ns}".encode())
-    stem = f"zookeeper-{key.hexdigest()[:16]}"
-    cache = cache.resolve()  # the server runs in another folder
-    try:
-        cache.mkdir(parents=True, exist_ok=True)
-        for archive in cache.glob(f"{stem}-*.jsa"):
-            if archive.stem == f"{stem}-{archive.stat().st_size}":
-                return [f"-XX:SharedArchiveFile={archive}"], None
-            archive.unlink()
-    except OSError:
-        return [], None
-    part = cache / f"{stem}.{os.getpid()}-{time.time_ns()}.part"
-    return [f"-XX:ArchiveClassesAtExit={part}"], part
-
-
-def _keep_archive(directory: Path) -> None:
-    """Rename the archive to its final name: the server has ended by itself, so the file is complete."""
-    try:
-        part = Path(_archive_note(directory).read_text("utf-8"))
-        if part.suffix == ".part":
-            part.replace(part.with_name(f"{part.name.partition('.')[0]}-{part.stat().st_size}.jsa"))
-    except OSError:  # no archive was written: the next start is as slow as this one
-        pass

@@ -12,10 +12,10 @@ from typing import Any
 import pyspark
 import pytest
 
+from klog.coordination.class_archive import NONE, TRIES, ClassArchive
 from klog.coordination.java import find_java
 from klog.errors import UsageError
-from klog.spark.running import class_archive
-from klog.spark.running.class_archive import NONE, TRIES, ClassArchive, open_archive
+from klog.spark.running.context import OTHER_CLASS_PATH, OTHER_FLAGS, open_spark_archive
 from klog.spark.running.daemon import without_zips
 from klog.spark.running.target import SparkTarget
 from tests.broker_fixture import ROOT
@@ -27,19 +27,19 @@ WRITTEN_S = 60.0
 
 @pytest.fixture(autouse=True)
 def untuned(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in (*class_archive._OTHER_FLAGS, *class_archive._OTHER_CLASS_PATH):
+    for name in (*OTHER_FLAGS, *OTHER_CLASS_PATH):
         monkeypatch.delenv(name, raising=False)
 
 
 def opened(cache: Path) -> ClassArchive:
-    return open_archive(cache, JARS, "")
+    return open_spark_archive(cache, "")
 
 
 def part_of(cache: Path) -> Path:
     """Where the archive is to be written, as the flags of a start that writes say it; that start fails at once."""
     archive = opened(cache)
     archive.close()
-    return Path(archive.flags.removeprefix("-XX:ArchiveClassesAtExit="))
+    return Path(archive.flags[0].removeprefix("-XX:ArchiveClassesAtExit="))
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +59,7 @@ def test_what_a_jvm_has_written_serves_the_next(tmp_path: Path, archive: Path) -
     shutil.copy(archive, part_of(tmp_path))
     found = opened(tmp_path)
     (kept,) = tmp_path.glob("*.jsa")
-    assert (found.flags.split()[0], found.lock) == (f"-XX:SharedArchiveFile={kept}", None)
+    assert (found.flags[0], found.lock) == (f"-XX:SharedArchiveFile={kept}", None)
     assert not list(tmp_path.glob("*.part"))
     assert opened(tmp_path) == found
 
@@ -77,7 +77,7 @@ def test_a_jvm_that_was_killed_while_it_wrote_leaves_nothing_that_is_used(tmp_pa
     part.write_bytes(bytes(4096) + archive.read_bytes()[4096:100_000])  # its head comes last
     again = opened(tmp_path)
     again.close()
-    assert again.flags == f"-XX:ArchiveClassesAtExit={part}"
+    assert again.flags == (f"-XX:ArchiveClassesAtExit={part}",)
     assert not list(tmp_path.glob("*.jsa"))
 
 

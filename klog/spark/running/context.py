@@ -2,7 +2,7 @@
 
 Strategy: most of the time of a small export is the start of Spark's JVM. So there is no SQL session, with its
 parsers and four more Python processes that plan a source; the JVM compiles once and quickly, and maps an archive of the
-classes that it will load (`klog.spark.running.class_archive`); and what this process has still to import, it imports
+classes that it will load (`klog.coordination.class_archive`); and what this process has still to import, it imports
 while the JVM starts. A session that is started later runs on the same context.
 
 Limits: this is for this machine's cores. On a cluster, and under spark-submit, there is the session's context.
@@ -15,8 +15,10 @@ import threading
 from pathlib import Path
 from typing import Any
 
+from klog.coordination.class_archive import NONE, ClassArchive, open_archive
+from klog.coordination.java import find_java
+from klog.errors import JavaMissing
 from klog.spark.running import jvm
-from klog.spark.running.class_archive import is_tuned_by_user, open_archive
 from klog.spark.running.session import (
     LOG_LEVEL,
     MASTER,
@@ -30,6 +32,11 @@ from klog.spark.running.session import (
 
 QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Half the processor time of a start. A JVM that moves rows would be slower by it; this one only schedules."""
+
+OTHER_CLASS_PATH = ("SPARK_HOME", "SPARK_CONF_DIR", "SPARK_DIST_CLASSPATH", "HADOOP_CONF_DIR", "YARN_CONF_DIR")
+"""Where one of these is set, the class path has folders, and the JVM archives nothing from a path with folders."""
+OTHER_FLAGS = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
+"""Flags by which the user decides how JVMs start: then klog adds nothing of its own."""
 
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _CLASS_PATH = "spark.driver.extraClassPath"
@@ -59,9 +66,9 @@ def _new_context(master: str, settings: dict[str, str], cache: Path | None) -> A
     prepare_environment(settings, local=True)
     scratch = scratch_folder()
     wanted = settings_of(scratch, local=True, submitted=False)
-    archive = open_archive(cache, _jars(), f"{QUICK_START} {settings.get(_CLASS_PATH, '')}")
-    if not is_tuned_by_user():
-        wanted[_JAVA_OPTIONS] += f" {QUICK_START} {archive.flags}".rstrip()
+    archive = open_spark_archive(cache, f"{QUICK_START} {settings.get(_CLASS_PATH, '')}")
+    if not _is_set(OTHER_FLAGS):
+        wanted[_JAVA_OPTIONS] += " ".join(["", QUICK_START, *archive.flags])
     conf = SparkConf(loadDefaults=False)
     for name, value in {**wanted, **settings, "spark.master": master, "spark.app.name": "klog"}.items():
         conf.set(name, value)
@@ -69,13 +76,12 @@ def _new_context(master: str, settings: dict[str, str], cache: Path | None) -> A
     meanwhile = threading.Thread(target=_import_what_exports_need, name="imports")
     meanwhile.start()
     try:
-        inherited = () if archive.lock is None else (archive.lock,)
         # The JVM keeps these for its whole life, which is longer than the command's, whose stdout is for rows.
         with log.open("ab") as errors:
             gateway = (
                 None
                 if SparkContext._gateway is not None
-                else launch_gateway(conf, {"stdout": errors, "stderr": errors, "pass_fds": inherited})
+                else launch_gateway(conf, {"stdout": errors, "stderr": errors, "pass_fds": archive.locks})
             )
         context = SparkContext(conf=conf, gateway=gateway)
         context.setLogLevel(LOG_LEVEL)
@@ -87,10 +93,20 @@ def _new_context(master: str, settings: dict[str, str], cache: Path | None) -> A
     return context
 
 
-def _jars() -> Path:
+def open_spark_archive(cache: Path | None, also: str) -> ClassArchive:
+    """The archive of the JVM's classes, or none where the environment decides on flags or the class path."""
     import pyspark
 
-    return Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent) / "jars"
+    if _is_set((*OTHER_FLAGS, *OTHER_CLASS_PATH)):
+        return NONE
+    try:
+        return open_archive(cache, "spark", find_java(), Path(pyspark.__file__).parent.glob("jars/*"), also)
+    except JavaMissing:
+        return NONE
+
+
+def _is_set(names: tuple[str, ...]) -> bool:
+    return any(os.environ.get(name) for name in names)
 
 
 def _import_what_exports_need() -> None:

@@ -1,12 +1,12 @@
-"""The archive of the classes that Spark's JVM loads for an export: it takes half the processor time from each start.
+"""The archive of the classes that a JVM loads, Spark's or ZooKeeper's: it takes half the processor time from a start.
 
-Strategy: a JVM that finds no archive writes one as it ends (``-XX:ArchiveClassesAtExit``), some seconds after the
-command has ended. It holds the archive's lock while it lives. The next start that gets the lock names the file.
-An archive is a cache: it is never waited for, and the JVM ignores one that does not fit its class path or version.
+Strategy: a JVM that finds no archive writes one as it ends (``-XX:ArchiveClassesAtExit``). It holds the archive's lock
+while it lives. The next start that gets the lock names the file. An archive is a cache: it is never waited for, and the
+JVM ignores one that does not fit its class path or version.
 
-    <cache>/spark-<key>-<bytes>.jsa    whole; mapped by every later start with the same Java and the same jars
-    <cache>/spark-<key>.part           being written, or left by a JVM that was killed
-    <cache>/spark-<key>.lock           held by the JVM that writes; its content is the number of tries
+    <cache>/<program>-<key>-<bytes>.jsa    whole; mapped by every later start with the same Java and the same jars
+    <cache>/<program>-<key>.part           being written, or left by a JVM that was killed
+    <cache>/<program>-<key>.lock           held by the JVM that writes; its content is the number of tries
 
 Limits: the JVM writes the head of the file last, so a file with a head is whole unless the machine went down meanwhile.
 Hence the checksums of the archive are verified at each start (``-XX:+VerifySharedSpaces``).
@@ -17,78 +17,68 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from klog.coordination.java import find_java
-from klog.errors import JavaMissing
+from klog.coordination.java import Java
 
 TRIES = 3
 """JVMs that may fail to write one (no room, a container that ends with the command) before no further one tries."""
 
-KEPT = 2
-"""Archives, of so many versions of Spark or Java: each has 70 MB."""
+KEPT = 4
+"""Archives of a program, of different versions or flags: Spark's have 70 MB each."""
 
 _MAGIC = bytes.fromhex("f00baba8")
 """Of a dynamic archive, as a number in the byte order of the machine (HotSpot's CDS_DYNAMIC_ARCHIVE_MAGIC)."""
-
-_OTHER_CLASS_PATH = ("SPARK_HOME", "SPARK_CONF_DIR", "SPARK_DIST_CLASSPATH", "HADOOP_CONF_DIR", "YARN_CONF_DIR")
-"""Where one of these is set, the class path has folders, and the JVM archives nothing from a path with folders."""
-
-_OTHER_FLAGS = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
-"""Flags by which the user decides how JVMs start."""
 
 
 class ClassArchive(NamedTuple):
     """``flags`` for the JVM, and the descriptor of a lock that it must inherit if it is the one that writes."""
 
-    flags: str
+    flags: tuple[str, ...]
     lock: int | None
+
+    @property
+    def locks(self) -> tuple[int, ...]:
+        """The descriptors for the JVM."""
+        return () if self.lock is None else (self.lock,)
 
     def close(self) -> None:
         """The JVM has started, or never will: whether the lock is still held is its affair."""
-        if self.lock is not None:
-            os.close(self.lock)
+        for lock in self.locks:
+            os.close(lock)
 
 
-NONE = ClassArchive("", None)
+NONE = ClassArchive((), None)
 
 
-def is_tuned_by_user() -> bool:
-    """Whether the environment decides how JVMs start: then klog adds nothing of its own."""
-    return any(os.environ.get(name) for name in _OTHER_FLAGS)
-
-
-def open_archive(cache: Path | None, jars: Path, also: str) -> ClassArchive:
-    """Flags that use the archive in ``cache``, or that write it, or none.
-
-    ``jars`` is the folder of Spark's jars; ``also`` what else the archive depends on. Raises nothing.
-    """
-    if cache is None or is_tuned_by_user() or any(os.environ.get(name) for name in _OTHER_CLASS_PATH):
+def open_archive(cache: Path | None, program: str, java: Java, jars: Iterable[Path], also: str) -> ClassArchive:
+    """Flags that use the archive in ``cache``, or that write it, or none. ``also``: what else the archive depends on.
+    Raises nothing."""
+    if cache is None:
         return NONE
     try:
-        stem = f"spark-{_key(jars, also)}"
-        cache = cache.resolve()
+        stem = f"{program}-{_key(java, jars, also)}"
+        cache = cache.resolve()  # the JVM may run in another folder
         cache.mkdir(parents=True, exist_ok=True)
         return _found(cache, stem) or _locked(cache, stem)
-    except (OSError, JavaMissing):
+    except OSError:
         return NONE
 
 
-def _key(jars: Path, also: str) -> str:
-    java = find_java()
+def _key(java: Java, jars: Iterable[Path], also: str) -> str:
     key = hashlib.sha256(f"{java.version} {java.executable.resolve()} {also}".encode())
-    with os.scandir(jars) as entries:
-        for jar in sorted(entries, key=lambda entry: entry.name):
-            status = jar.stat()
-            key.update(f"{jar.path} {status.st_size} {status.st_mtime_ns}".encode())
+    for jar in sorted(jars):
+        status = jar.stat()
+        key.update(f"{jar} {status.st_size} {status.st_mtime_ns}".encode())
     return key.hexdigest()[:16]
 
 
 def _found(cache: Path, stem: str) -> ClassArchive | None:
     for one in cache.glob(f"{stem}-*.jsa"):
         if one.stem == f"{stem}-{one.stat().st_size}":  # the JVM would map a truncated one, and crash
-            return ClassArchive(f"-XX:SharedArchiveFile={one} -XX:+VerifySharedSpaces", None)
+            return ClassArchive((f"-XX:SharedArchiveFile={one}", "-XX:+VerifySharedSpaces"), None)
         one.unlink()
     return None
 
@@ -112,7 +102,7 @@ def _locked(cache: Path, stem: str) -> ClassArchive:
         part.unlink(missing_ok=True)
         os.pwrite(lock, b"%d\n" % (tries + 1), 0)
         writing, lock = lock, -1
-        return ClassArchive(f"-XX:ArchiveClassesAtExit={part}", writing)
+        return ClassArchive((f"-XX:ArchiveClassesAtExit={part}",), writing)
     except ValueError:  # of a lock file that something else has written
         return NONE
     finally:
@@ -127,9 +117,10 @@ def _is_whole(part: Path) -> bool:
 
 
 def _name(part: Path, stem: str) -> None:
-    """Give a whole archive its name, and remove those of other versions of Spark and Java."""
+    """Give a whole archive its name, and remove the program's oldest ones."""
     with part.open("rb") as file:
         os.fsync(file.fileno())
-    for old in sorted(part.parent.glob("spark-*.jsa"), key=lambda one: one.stat().st_mtime)[: 1 - KEPT]:
+    program = stem.partition("-")[0]
+    for old in sorted(part.parent.glob(f"{program}-*.jsa"), key=lambda one: one.stat().st_mtime)[: 1 - KEPT]:
         old.unlink(missing_ok=True)
     part.replace(part.with_name(f"{stem}-{part.stat().st_size}.jsa"))
