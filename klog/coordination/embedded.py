@@ -25,7 +25,7 @@ import re
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -39,6 +39,7 @@ from klog.coordination.server_settings import (
     Member,
     ServerSettings,
     TlsListener,
+    data_of,
     default_heap_bytes,
     jvm_heap_flags,
     settings_of,
@@ -125,7 +126,7 @@ class ZooKeeperServer:
             tls = self.settings.tls
             if tls is not None:  # Java opens it after the other
                 socket.create_connection((ServerSettings(0, tls.host).reached_at, tls.port), 1.0).close()
-            return f"dataDir={_data(self.directory)}" in self._asked(b"conf", 1.0)
+            return f"dataDir={data_of(self.directory)}" in self._asked(b"conf", 1.0)
         except OSError:
             return False
 
@@ -137,8 +138,7 @@ class ZooKeeperServer:
     def _asked(self, word: bytes, timeout_s: float) -> str:
         return four_letter_word(self.settings.reached_at, self.port, word, timeout_s)
 
-    def is_answering(self) -> bool:
-        """Whether it listens. A server of an ensemble listens before it serves, which takes a majority of them."""
+    def _is_answering(self) -> bool:
         try:
             self.mode()
         except OSError:
@@ -146,16 +146,11 @@ class ZooKeeperServer:
         return True
 
     def await_serving(self, timeout_s: float = START_TIMEOUT_S) -> None:
-        """Wait until requests succeed. Raises HostError if the server ends; TimedOut."""
-        self._await(self.is_serving, timeout_s)
-
-    def await_answering(self, timeout_s: float = START_TIMEOUT_S) -> None:
-        """Wait until it listens: for a server of an ensemble, which may wait for the others before it serves."""
-        self._await(self.is_answering, timeout_s)
-
-    def _await(self, holds: Callable[[], bool], timeout_s: float) -> None:
+        """Wait until requests succeed; for a server of an ensemble until it listens, since it serves only with a
+        majority of them. Raises HostError if the server ends; TimedOut."""
+        is_up = self.is_serving if self.settings.server_id is None else self._is_answering
         deadline = time.monotonic() + timeout_s
-        while not holds():
+        while not is_up():
             if not self.identity.is_alive():
                 printed = _reason(self.directory) or tail(self.log_file) or "it printed nothing"
                 raise HostError(
@@ -202,14 +197,14 @@ def start(
     HostError (no jars; a server runs there that cannot be found).
     """
     directory = directory.resolve()
-    _data(directory).mkdir(parents=True, exist_ok=True)
-    _data(directory).chmod(0o700)  # it has the cluster's secret, in files that an older klog made readable for all
+    data_of(directory).mkdir(parents=True, exist_ok=True)
+    data_of(directory).chmod(0o700)  # it has the cluster's secret, in files that an older klog made readable for all
     lock = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     claims: list[socket.socket] = []
     archive = NONE
     try:
         running = _lock_or_find(lock, directory)
-        last = settings(directory) or ServerSettings(0)
+        last = settings_of(directory) or ServerSettings(0)
         now = _wanted(last, host, heap_bytes, server_id, ensemble, tls)
         if running is not None:
             has = (running.settings.tls or running.settings).port
@@ -232,7 +227,7 @@ def start(
         else:
             wanted = port or (last.port or CLIENT_PORT if is_fixed else None)
             now = replace(now, port=_free_port(wanted, now.host, last.port, taken, claims))
-        now.write(directory, _data(directory))
+        now.write(directory)
         heap_flags = jvm_heap_flags(default_heap_bytes() if now.heap_bytes is None else now.heap_bytes)
         archive = open_archive(cache, "zookeeper", java, jars, f"{JVM_FLAGS} {heap_flags[:1]} {_main_class(now)}")
         with log_file(directory).open("wb") as log:
@@ -282,7 +277,7 @@ def _wanted(
 def find(directory: Path) -> ZooKeeperServer | None:
     """The running server on `directory`, whichever process started it; None if there is none."""
     directory = directory.resolve()
-    found = settings(directory)
+    found = settings_of(directory)
     if found is None:
         return None
     identity = process.recorded(_pid_file(directory), MARK, str(directory / "zoo.cfg"))
@@ -291,7 +286,7 @@ def find(directory: Path) -> ZooKeeperServer | None:
 
 def _command(java: Java, flags: list[str], jars: list[Path], directory: Path) -> list[str]:
     cp = os.pathsep.join(map(str, jars))
-    main_class = _main_class(settings(directory) or ServerSettings(0))
+    main_class = _main_class(settings_of(directory) or ServerSettings(0))
     return [str(java.executable), *JVM_FLAGS, *flags, "-cp", cp, main_class, str(directory / "zoo.cfg")]
 
 
@@ -383,17 +378,8 @@ def _lock_or_find(lock: int, directory: Path) -> ZooKeeperServer | None:
         time.sleep(PROBE_PAUSE_S)
 
 
-def _data(directory: Path) -> Path:
-    return directory / "data"
-
-
 def _pid_file(directory: Path) -> Path:
     return directory / "zookeeper.pid"
-
-
-def settings(directory: Path) -> ServerSettings | None:
-    """The settings of the last start on this directory, running or not; None if there was none."""
-    return settings_of(directory, _data(directory))
 
 
 def _free_port(wanted: int | None, host: str, last: int, taken: Collection[int], claims: list[socket.socket]) -> int:

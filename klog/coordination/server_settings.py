@@ -122,7 +122,8 @@ class ServerSettings:
         """The host for this machine's own processes."""
         return LOOPBACK if self.host in EVERYWHERE else self.host
 
-    def write(self, directory: Path, data: Path) -> None:
+    def write(self, directory: Path) -> None:
+        data = data_of(directory)
         text = _COMMON.format(
             tick=TICK_MS,
             low=SESSION_TIMEOUT_MS[0],
@@ -154,7 +155,11 @@ _OF_TLS: Final = {
 }
 
 
-def settings_of(directory: Path, data: Path) -> ServerSettings | None:
+def data_of(directory: Path) -> Path:
+    return directory / "data"
+
+
+def settings_of(directory: Path) -> ServerSettings | None:
     """The settings of the last start on the directory, running or not; None if there was none."""
     port, host, heap_bytes, ensemble = None, LOOPBACK, None, {}
     tls: dict[str, str] = {}
@@ -171,7 +176,7 @@ def settings_of(directory: Path, data: Path) -> ServerSettings | None:
                 tls[_OF_TLS[name]] = _text(value)
             elif name.startswith("server."):
                 ensemble[int(name.removeprefix("server."))] = parse_member(value)
-        server_id = int((data / "myid").read_text("ascii")) if ensemble else None
+        server_id = int((data_of(directory) / "myid").read_text("ascii")) if ensemble else None
         listener = TlsListener(int(tls["port"]), tls["host"], tls["key_store"], tls["trust_store"]) if tls else None
     except (OSError, ValueError, KeyError, UsageError):
         return None

@@ -41,7 +41,7 @@ class Ensemble:
     def start(self, one: int, *, again: bool = False) -> None:
         options = {} if again else {"port": self.ports[one], "server_id": one, "ensemble": self.members}
         self.servers[one] = embedded.start(self.directory(one), cache=klog_home() / "cache", **options)  # type: ignore[arg-type]
-        self.servers[one].await_answering()
+        self.servers[one].await_serving()
 
     def start_all(self) -> None:
         with ThreadPoolExecutor(3) as pool:
