@@ -20,9 +20,8 @@ from klog.protocol import codec
 from klog.protocol.apis import ApiKey
 from klog.protocol.codec import EncodedRequest
 from klog.server.controller import metadata_updates, requests
-from klog.server.controller.context import Context
+from klog.server.controller.context import Context, TopicTable
 from klog.server.controller.metadata_updates import MetadataUpdates
-from klog.server.controller.topic_table import TopicTable
 
 HEAD = {"controller_id": 1, "controller_epoch": 5}
 
@@ -176,7 +175,8 @@ async def test_so_many_at_a_time_are_sent_everything(monkeypatch: Any) -> None:
     )
 )
 def test_a_table_knows_who_has_replicas(changes: list[tuple[str, dict[int, tuple[int, ...]] | None]]) -> None:
-    table = TopicTable({"a": topic_of("a", {0: (1, 2)})})
+    table = TopicTable()
+    table["a"] = topic_of("a", {0: (1, 2)})
     for name, partitions in changes:
         if partitions is None:
             table.pop(name, None)

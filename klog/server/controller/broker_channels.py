@@ -211,10 +211,7 @@ class BrokerChannel:
                 await connection.close()
             if asyncio.get_running_loop().time() - began_s < SHORT_S:
                 await asyncio.sleep(AGAIN_S)
-            # A process that is ending accepts connections for a moment more: probe until it answers or refuses.
-            there = self.registration.broker
-            security = self._runtime.identity.peer_addresses.to_socket(there)
-            await self._peers.answers(*there.probe_address, security, name=there.inter_address[0])
+            await self._peers.disconnected(self._runtime.identity, self.registration.broker)
 
     def _log_failure(self, what: str) -> None:
         """Log once, not ten times a second."""

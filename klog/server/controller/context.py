@@ -11,8 +11,10 @@ R6).
 from __future__ import annotations
 
 import logging
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any, NoReturn
 
 from klog.config import BrokerConfig, LogConfig
 from klog.config.topic import may_be_led_uncleanly
@@ -25,9 +27,58 @@ from klog.protocol.interbroker import ReplicaFacts
 from klog.replication import leader_election
 from klog.replication.leader_election import Decision, ElectionInput, NoLeader, Waiting
 from klog.replication.placement import Site
-from klog.server.controller.topic_table import TopicTable
 
 log = logging.getLogger(__name__)
+
+
+class TopicTable(dict[str, Topic]):
+    """Name -> topic. Change it by assignment, ``del`` and ``pop`` only, which also update `hosted`.
+
+    With 200,000 partitions a search through all takes 20 ms, and each of 1,000 brokers that comes, goes or answers
+    needs one.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._hosted: defaultdict[int, dict[str, list[int]]] = defaultdict(dict)
+        """Broker id -> topic -> partitions of which the broker has a replica."""
+
+    def hosted(self, broker_id: int) -> set[TopicPartition]:
+        """The partitions of which the broker has a replica."""
+        there = self._hosted.get(broker_id, {})
+        return {TopicPartition(topic, number) for topic, numbers in there.items() for number in numbers}
+
+    def __setitem__(self, name: str, topic: Topic) -> None:
+        known = self.get(name)
+        if known is None or known.partitions != topic.partitions:
+            self._forget(name)
+            for number, replicas in topic.partitions.items():
+                for broker_id in replicas:
+                    self._hosted[broker_id].setdefault(name, []).append(number)
+        super().__setitem__(name, topic)
+
+    def __delitem__(self, name: str) -> None:
+        self._forget(name)
+        super().__delitem__(name)
+
+    def pop(self, name: str, *default: Any) -> Any:
+        """As a dict's."""
+        self._forget(name)
+        return super().pop(name, *default)
+
+    def _forget(self, name: str) -> None:
+        known = self.get(name)
+        if known is None:
+            return
+        for broker_id in {one for replicas in known.partitions.values() for one in replicas}:
+            del self._hosted[broker_id][name]
+            if not self._hosted[broker_id]:
+                del self._hosted[broker_id]
+
+    def update(self, *_: Any, **__: Any) -> NoReturn:
+        raise NotImplementedError("topics are assigned one by one")
+
+    setdefault = popitem = clear = __ior__ = update
 
 
 @dataclass

@@ -24,7 +24,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from klog.coordination import brokers, group_slots, partition_states, topic_deletion, topics
-from klog.coordination.brokers import Registration
+from klog.coordination.brokers import Broker, Registration
 from klog.coordination.controller_election import ControllerTerm
 from klog.errors import KlogError
 from klog.names import TopicPartition, counted
@@ -46,7 +46,7 @@ from klog.server.controller.reassigner import Reassigner
 from klog.server.controller.registry_watch import RegistryWatch, read_facts
 from klog.server.controller.topic_manager import TopicManager
 from klog.server.former_brokers import FormerBrokers
-from klog.server.image import ClusterImage
+from klog.server.image import BrokerImage, ClusterImage
 from klog.server.runtime import Runtime
 
 log = logging.getLogger(__name__)
@@ -253,11 +253,10 @@ class Controller:
                 log.warning("broker %d is gone: its registration has ended", broker_id)
                 assert was is not None
                 if not is_told:  # when connections were refused
-                    where = {"host": was.broker.host, "port": was.broker.port}
-                    self._runtime.tell("broker-down", id=broker_id, **where, reason=f"it {how}")
+                    self._tell("broker-down", was.broker, reason=f"it {how}")
             else:
                 log.info("broker %d has registered, incarnation %d", broker_id, new.incarnation)
-                self._runtime.tell("broker-up", id=broker_id, host=new.broker.host, port=new.broker.port)
+                self._tell("broker-up", new.broker)
                 self._channels.open(context, state.require().epoch, new)
             state.mark_dirty(context.hosted(broker_id))
         self._channels.send_metadata()
@@ -267,7 +266,7 @@ class Controller:
         updates."""
         for broker_id, one in sorted(context.registered.items()):
             if broker_id not in self._image.brokers:
-                self._runtime.tell("broker-up", id=broker_id, host=one.broker.host, port=one.broker.port)
+                self._tell("broker-up", one.broker)
 
     def _report_lost(self, context: Context) -> None:
         """Report brokers that were known from the last controller, and whose registrations ended before this term.
@@ -283,7 +282,10 @@ class Controller:
             how = "shut down by" if has_left else "stopped answering: its ZooKeeper session ended by"
             how = context.how_lost[broker_id] = f"{how} {_clock_time()}"
             log.warning("broker %d is gone: its registration ended before this term", broker_id)
-            self._runtime.tell("broker-down", id=broker_id, host=one.host, port=one.port, reason=f"it {how}")
+            self._tell("broker-down", one, reason=f"it {how}")
+
+    def _tell(self, kind: str, broker: Broker | BrokerImage, **more: str) -> None:
+        self._runtime.tell(kind, id=broker.broker_id, host=broker.host, port=broker.port, **more)
 
     def _how_lost(self, was: Registration, seen: str) -> str:
         """How a broker was lost, for reasons in logs and events; ``seen``: unless it shut down, or was lost before."""
@@ -314,8 +316,7 @@ class Controller:
         log.warning("broker %d is dead: connections to %s are refused", broker_id, registration.broker.bind)
         how = self._how_lost(registration, f"stopped answering at {_clock_time()}: connections are refused")
         context.refused[broker_id] = registration.incarnation
-        where = {"host": registration.broker.host, "port": registration.broker.port}
-        self._runtime.tell("broker-down", id=broker_id, **where, reason=f"it {how}")
+        self._tell("broker-down", registration.broker, reason=f"it {how}")
         self._has_lost_broker = True
         self._state.mark_dirty(context.hosted(broker_id))
 

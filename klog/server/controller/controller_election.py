@@ -17,6 +17,7 @@ from klog.coordination import controller_election as registry
 from klog.coordination.controller_election import ControllerTerm
 from klog.errors import CannotConnect, KlogError, NotController
 from klog.net.channel import Channel
+from klog.server import peer_probe
 from klog.server.authority import Authority
 from klog.server.controller.peers import Peers
 from klog.server.executors import Purpose
@@ -192,12 +193,8 @@ class ControllerElection:
                 self._channel = None
                 self._reachable.clear()
             await channel.close()
-        # A process that is ending accepts connections for a moment more: probe until it answers or refuses.
-        identity, there = self._runtime.identity, found.broker
-        await self._peers.answers(
-            *there.probe_address, identity.peer_addresses.to_socket(there), name=there.inter_address[0]
-        )
-        await self._peers.probe(found.broker, identity, timeout_s=ASK_WITHIN_S)
+        await self._peers.disconnected(self._runtime.identity, found.broker)
+        await peer_probe.probe(found.broker, self._runtime.identity, timeout_s=ASK_WITHIN_S)
 
     async def _succeed(self, term: ControllerTerm, incarnation: int) -> None:
         """Become controller instead of that incarnation. After a failure the next refusal tries again."""

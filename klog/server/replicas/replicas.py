@@ -41,13 +41,12 @@ from klog.replication.led_partition import REFUSED_S, LedPartition
 from klog.server.authority import Authority
 from klog.server.executors import Purpose
 from klog.server.image import ClusterImage
-from klog.server.replicas.assignment import Assignment
 from klog.server.replicas.disk_wait import at_disks
 from klog.server.replicas.fetchers import Fetchers
 from klog.server.replicas.isr_monitor import IsrMonitor
 from klog.server.replicas.isr_writer import IsrWriter, write_states
 from klog.server.replicas.led_partitions import LedPartitions
-from klog.server.replicas.opening import Opened, open_logs
+from klog.server.replicas.opening import Assignment, Opened, open_logs
 from klog.server.replicas.removal import remove_logs, undeletable
 from klog.server.runtime import Runtime
 from klog.storage.flusher import Flusher
