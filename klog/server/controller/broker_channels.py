@@ -48,37 +48,18 @@ SHORT_S = 1.0
 
 
 class Listener(Protocol):
-    """Receives a channel's reports. Event loop."""
+    """Receives a channel's reports: `Controller`. Event loop."""
 
-    def refused(self, registration: Registration) -> None:
-        """Connections are refused where this broker listened."""
-
-    def answered(self, registration: Registration) -> None:
-        """This incarnation answers."""
-
-    def disconnected(self, registration: Registration) -> None:
-        """The connection has ended."""
-
-    def described(self, registration: Registration, replicas: Iterable[Any]) -> None:
-        """The broker has these logs on its disks (`ReplicaFacts`)."""
-
-    def registry_doubted(self) -> None:
-        """The broker answers as another incarnation than the known one."""
-
-    def deposed(self) -> None:
-        """A broker knows a later controller."""
-
-    def replicas_failed(self, broker_id: int, names: Iterable[TopicPartition]) -> None:
-        """These replicas could not carry out LeaderAndIsr."""
-
-    def replicas_follow(self, broker_id: int, names: set[TopicPartition]) -> None:
-        """These replicas follow a leader."""
-
-    def replicas_begun(self, names: set[TopicPartition]) -> None:
-        """The leaders of these new partitions have created their logs and cleared the states' mark (rule R1)."""
-
-    def replicas_deleted(self, broker_id: int, names: Iterable[TopicPartition]) -> None:
-        """These replicas are stopped, and their logs deleted."""
+    def refused(self, registration: Registration) -> None: ...
+    def answered(self, registration: Registration) -> None: ...
+    def disconnected(self, registration: Registration) -> None: ...
+    def described(self, registration: Registration, replicas: Iterable[Any]) -> None: ...
+    def registry_doubted(self) -> None: ...
+    def deposed(self) -> None: ...
+    def replicas_failed(self, broker_id: int, names: Iterable[TopicPartition]) -> None: ...
+    def replicas_follow(self, broker_id: int, names: set[TopicPartition]) -> None: ...
+    def replicas_begun(self, names: set[TopicPartition]) -> None: ...
+    def replicas_deleted(self, broker_id: int, names: Iterable[TopicPartition]) -> None: ...
 
 
 @dataclass(slots=True)

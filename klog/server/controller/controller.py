@@ -339,7 +339,7 @@ class Controller:
             del self.context.heard[registration.broker.broker_id]
 
     def described(self, registration: Registration, replicas: Iterable[Any]) -> None:
-        """The broker has these logs on its disks."""
+        """The broker has these logs on its disks (`ReplicaFacts`)."""
         context, broker_id = self.context, registration.broker.broker_id
         if not context.is_registered(registration):
             return
