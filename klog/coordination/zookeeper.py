@@ -20,6 +20,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeVar
 
 from kazoo import exceptions as kazoo_errors
@@ -365,7 +366,7 @@ class ZooKeeper:
 
         found: list[Any] = []
         for part in parts_of(paths):
-            answers = self._read(operation, " ".join(part), send, part)
+            answers = self._read(operation, " ".join(part), partial(send, part))
             for path, answer in zip(part, answers, strict=True):
                 if isinstance(answer, Exception):
                     raise translated(answer, operation, path, str(self.address), self.access) from answer
@@ -396,22 +397,11 @@ class ZooKeeper:
         """One answer per path, None for NoNode; repeats the whole round after a lost connection."""
         deadline = self.clock.monotonic_s() + self.operation_timeout_s
         while True:
-            self._await_connected(deadline, operation)
-            started = self.clock.monotonic_s()
-            pending = [send(path) for path in paths]
-            answers: list[Any] = []
             try:
-                for path, result in zip(paths, pending, strict=True):
-                    with self._translated(operation, path, traced_from=started):
-                        try:
-                            answers.append(self._result(result, deadline))
-                        except absent:
-                            answers.append(None)
-            except SessionLost:
-                if self._stopping or self.clock.monotonic_s() >= deadline:
+                return self._once(operation, paths, send, absent, deadline)
+            except SessionLost as error:
+                if isinstance(error, _Away) or self._stopping or self.clock.monotonic_s() >= deadline:
                     raise
-                continue
-            return answers
 
     def sync(self, path: str) -> None:
         """Bring the server up to date: later reads see every write done before, by any client."""
@@ -585,22 +575,31 @@ class ZooKeeper:
 
     # --- Below --------------------------------------------------------------------------------------------------------
 
-    def _read(self, operation: str, path: str, send: Callable[..., Any], *arguments: Any) -> Any:
-        deadline = self.clock.monotonic_s() + self.operation_timeout_s
-        while True:
-            try:
-                return self._once(operation, path, lambda: send(*arguments), deadline)
-            except SessionLost as error:
-                if isinstance(error, _Away) or self._stopping or self.clock.monotonic_s() >= deadline:
-                    raise
+    def _read(self, operation: str, path: str, send: Callable[[], Any]) -> Any:
+        return self._read_many(operation, [path], lambda _: send(), absent=())[0]
 
     def _write(self, operation: str, path: str, send: Callable[[], Any]) -> Any:
-        return self._once(operation, path, send, self.clock.monotonic_s() + self.operation_timeout_s)
+        deadline = self.clock.monotonic_s() + self.operation_timeout_s
+        return self._once(operation, [path], lambda _: send(), (), deadline)[0]
 
-    def _once(self, operation: str, path: str, send: Callable[[], Any], deadline: float) -> Any:
-        self._await_connected(deadline, f"{operation} {path}")
-        with self._translated(operation, path, traced_from=self.clock.monotonic_s()):
-            return self._result(send(), deadline)
+    def _once(
+        self,
+        operation: str,
+        paths: Sequence[str],
+        send: Callable[[str], Any],
+        absent: tuple[type[Exception], ...],
+        deadline: float,
+    ) -> list[Any]:
+        self._await_connected(deadline, f"{operation} {paths[0]}" if len(paths) == 1 else operation)
+        started = self.clock.monotonic_s()
+        answers: list[Any] = []
+        for path, result in [(path, send(path)) for path in paths]:
+            with self._translated(operation, path, started):
+                try:
+                    answers.append(result.get(timeout=max(0.001, deadline - self.clock.monotonic_s())))
+                except absent:
+                    answers.append(None)
+        return answers
 
     def _await_connected(self, deadline: float, what: str) -> None:
         """Wait for a connection: without one, kazoo would queue a request and send it whenever it reconnects."""
@@ -612,17 +611,14 @@ class ZooKeeper:
             state = "closed" if self._stopping else self._state.value if self._state else "not connected"
             raise _Away(f"ZooKeeper at {self.address}: {what}: the session is {state}", hint="is ZooKeeper running?")
 
-    def _result(self, result: Any, deadline: float) -> Any:
-        return result.get(timeout=max(0.001, deadline - self.clock.monotonic_s()))
-
     @contextmanager
-    def _translated(self, operation: str, path: str, traced_from: float | None = None) -> Iterator[None]:
+    def _translated(self, operation: str, path: str, traced_from: float) -> Iterator[None]:
         try:
             yield
         except (kazoo_errors.KazooException, KazooTimeoutError) as error:
             raise translated(error, operation, path, str(self.address), self.access) from error
         finally:
-            if self._trace is not None and traced_from is not None:
+            if self._trace is not None:
                 self._trace(operation, path, (self.clock.monotonic_s() - traced_from) * 1000)
 
 
