@@ -17,7 +17,6 @@ from klog.coordination import controller_election as registry
 from klog.coordination.controller_election import ControllerTerm
 from klog.errors import CannotConnect, KlogError, NotController
 from klog.net.channel import Channel
-from klog.server import peer_probe
 from klog.server.authority import Authority
 from klog.server.controller.peers import Peers
 from klog.server.executors import Purpose
@@ -194,7 +193,7 @@ class ControllerElection:
                 self._reachable.clear()
             await channel.close()
         await self._peers.disconnected(self._runtime.identity, found.broker)
-        await peer_probe.probe(found.broker, self._runtime.identity, timeout_s=ASK_WITHIN_S)
+        await self._peers.probe(found.broker, self._runtime.identity, timeout_s=ASK_WITHIN_S)
 
     async def _succeed(self, term: ControllerTerm, incarnation: int) -> None:
         """Become controller instead of that incarnation. After a failure the next refusal tries again."""
