@@ -110,7 +110,8 @@ class BrokerChannel:
         self._acknowledged = asyncio.Event()
         self._acknowledged.set()
         self._is_refused = False
-        self._has_described = self.broker_id in context.facts
+        known = context.brokers.get(self.broker_id)
+        self._has_described = known is not None and known.facts is not None
         """Its replicas are known: those of the controller's own broker, from the beginning of the term."""
         self._last_failure = ""
         self._task: asyncio.Task[None] | None = None

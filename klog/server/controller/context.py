@@ -81,24 +81,40 @@ class TopicTable(dict[str, Topic]):
     setdefault = popitem = clear = __ior__ = update
 
 
+@dataclass(slots=True)
+class KnownBroker:
+    """A registered incarnation of a broker, and what is known of it."""
+
+    registration: Registration
+    is_heard: bool = False
+    """It has answered over a connection that is still open, and so is alive. A registration alone proves nothing, as it
+    outlives its broker."""
+    is_refused: bool = False
+    """It counts as dead, though its session lives."""
+    is_trusted: bool = False
+    """It was refused once, and answered later."""
+    facts: dict[TopicPartition, ReplicaFacts] | None = None
+    """The replicas on its disks; None until it has answered."""
+    lost: set[TopicPartition] = field(default_factory=set)
+    """Its replicas that cannot serve: their disk is offline, or their log lost."""
+
+    @property
+    def incarnation(self) -> int:
+        return self.registration.incarnation
+
+
 @dataclass
 class Context:
     """``now_s``: a monotonic clock."""
 
     config: BrokerConfig
     now_s: Callable[[], float]
-    registered: dict[int, Registration] = field(default_factory=dict)
+    brokers: dict[int, KnownBroker] = field(default_factory=dict)
+    """The registered brokers."""
     ever_registered: set[int] = field(default_factory=set)
     """Brokers that were ever registered. Any other broker id has never had a log of this cluster."""
-    refused: dict[int, int] = field(default_factory=dict)
-    """Broker id -> the incarnation that counts as dead, though its session lives."""
-    trusted: set[int] = field(default_factory=set)
-    """Incarnations that were refused once, and answered later."""
-    heard: dict[int, int] = field(default_factory=dict)
-    """Broker id -> the incarnation that has answered over a connection that is still open, and so is alive. A
-    registration alone proves nothing, as it outlives its broker."""
-    leaving: dict[int, int] = field(default_factory=dict)
-    """Broker id -> the incarnation that is shutting down."""
+    leaving: set[int] = field(default_factory=set)
+    """Brokers that are shutting down."""
     left: set[int] = field(default_factory=set)
     """Brokers that had shut down before this term."""
     how_lost: dict[int, str] = field(default_factory=dict)
@@ -114,10 +130,6 @@ class Context:
     broker)."""
     deleted: dict[str, Topic] = field(default_factory=dict)
     """Topics with a delayed deletion: not among ``topics``."""
-    facts: dict[int, dict[TopicPartition, ReplicaFacts]] = field(default_factory=dict)
-    """Broker id -> the replicas on its disks; no key until the broker has answered."""
-    lost: dict[int, set[TopicPartition]] = field(default_factory=dict)
-    """Broker id -> its replicas that cannot serve: their disk is offline, or their log lost."""
     leaderless: dict[TopicPartition, str] = field(default_factory=dict)
     """Why a partition has no leader, by the last decision."""
     waits: dict[TopicPartition, float] = field(default_factory=dict)
@@ -131,33 +143,33 @@ class Context:
 
     @property
     def live(self) -> dict[int, Registration]:
-        return {one: found for one, found in self.registered.items() if self.is_live(one)}
+        return {one: known.registration for one, known in self.brokers.items() if not known.is_refused}
 
     def is_live(self, broker_id: int) -> bool:
-        found = self.registered.get(broker_id)
-        return found is not None and self.refused.get(broker_id) != found.incarnation
+        known = self.brokers.get(broker_id)
+        return known is not None and not known.is_refused
 
-    def is_registered(self, registration: Registration) -> bool:
-        """Whether that incarnation is registered. Two reads may differ in the version of its fence, which is read
-        first."""
-        found = self.registered.get(registration.broker.broker_id)
-        return found is not None and found.incarnation == registration.incarnation
+    def known(self, registration: Registration) -> KnownBroker | None:
+        """What is known of that incarnation; None if it is not registered. Two reads may differ in the version of its
+        fence, which is read first."""
+        known = self.brokers.get(registration.broker.broker_id)
+        return known if known is not None and known.incarnation == registration.incarnation else None
 
-    def incarnation(self, broker_id: int) -> int:
-        return self.registered[broker_id].incarnation
+    def facts_of(self, broker_id: int) -> Mapping[TopicPartition, ReplicaFacts]:
+        """The known replicas on a broker's disks."""
+        known = self.brokers.get(broker_id)
+        return {} if known is None or known.facts is None else known.facts
 
     @property
     def sites(self) -> dict[int, Site]:
         """Live broker id -> its rack and host; without brokers that shut down."""
-        found = {one: self.registered[one].broker for one in self.staying}
+        found = {one: self.brokers[one].registration.broker for one in self.staying}
         return {one: Site(broker.rack, broker.host) for one, broker in found.items()}
 
     @property
     def staying(self) -> dict[int, int]:
         """Live broker id -> incarnation; without brokers that shut down."""
-        return {
-            one: found.incarnation for one, found in self.live.items() if self.leaving.get(one) != found.incarnation
-        }
+        return {one: found.incarnation for one, found in self.live.items() if one not in self.leaving}
 
     # --- partitions ---
 
@@ -221,11 +233,11 @@ class Context:
         """Remove a deleted topic; another of the same name may be created."""
         self.hide_topic(topic)
         self.deleting.pop(topic, None)
-        for replicas in self.lost.values():
-            replicas.difference_update([name for name in replicas if name.topic == topic])
+        for known in self.brokers.values():
+            known.lost.difference_update([name for name in known.lost if name.topic == topic])
 
     def offline_replicas(self, name: TopicPartition) -> tuple[int, ...]:
-        return tuple(one for one in self.replicas(name) if not self.is_live(one) or name in self.lost.get(one, ()))
+        return tuple(one for one in self.replicas(name) if not self.is_live(one) or name in self.brokers[one].lost)
 
     # --- decisions ---
 
@@ -239,20 +251,19 @@ class Context:
         leaving: set[int] = set()
         heard: set[int] = set()
         for one in members:  # one loop: a broker's death asks this of each of its thousands of partitions
-            found = self.registered.get(one)
-            if found is not None:
-                now = found.incarnation
-                if self.refused.get(one) != now:
-                    live[one] = now
-                if self.leaving.get(one) == now:
-                    leaving.add(one)
-                if self.heard.get(one) == now:
-                    heard.add(one)
-            if one in self.facts:
-                there = self.facts[one].get(name)
+            known = self.brokers.get(one)
+            if known is None:
+                continue
+            if not known.is_refused:
+                live[one] = known.incarnation
+            if one in self.leaving:
+                leaving.add(one)
+            if known.is_heard:
+                heard.add(one)
+            if known.facts is not None:
+                there = known.facts.get(name)
                 facts[one] = there if there is not None and there.topic_id == topic_id else None
-            lost = self.lost.get(one)
-            if lost and name in lost:
+            if name in known.lost:
                 offline.add(one)
         waited = name in self.waits and self.now_s() - self.waits[name] >= self.restart_wait_s
         return ElectionInput(live, facts, offline, leaving, heard, waited, self.how_lost)
@@ -308,12 +319,10 @@ class Context:
         if state.leader not in state.isr:
             return False
         for one, incarnation in zip(state.isr, state.incarnations, strict=True):
-            found = self.registered.get(one)
-            if found is None or found.incarnation != incarnation or self.refused.get(one) == incarnation:
+            known = self.brokers.get(one)
+            if known is None or known.incarnation != incarnation or known.is_refused or name in known.lost:
                 return False
-            if one in self.lost and name in self.lost[one]:
-                return False
-            there = self.facts[one].get(name) if one in self.facts else None
+            there = None if known.facts is None else known.facts.get(name)
             if there is not None and not there.is_online:
                 return False
         return True

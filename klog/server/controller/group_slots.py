@@ -93,7 +93,7 @@ class GroupSlots:
         """Assign slots without a live holder, and balance; under the controller's lock. Raises KlogError."""
         context = self._state.context
         staying = context.staying
-        takers = {one for one, incarnation in staying.items() if context.heard.get(one) == incarnation}
+        takers = {one for one in staying if context.brokers[one].is_heard}
         if self._is_waiting and len(takers) < len(staying):
             return
         given = decide(context.group_slots, staying, takers)

@@ -344,7 +344,7 @@ class Reassigner:
         context = self._state.context
         for brokers in self._stray.values():
             brokers.discard(broker_id)
-        names = [name for name in context.facts.get(broker_id, {}) if self._has_no_replica(broker_id, name)]
+        names = [name for name in context.facts_of(broker_id) if self._has_no_replica(broker_id, name)]
         for name in names:
             self._stray[name].add(broker_id)
         self._delete_stray_logs(names)
@@ -354,7 +354,7 @@ class Reassigner:
         context = self._state.context
         if not context.knows(name) or name.topic in context.deleting or broker_id in context.replicas(name):
             return False
-        facts = context.facts.get(broker_id, {}).get(name)
+        facts = context.facts_of(broker_id).get(name)
         return facts is not None and facts.topic_id == context.topics[name.topic].topic_id
 
     def _delete_stray_logs(self, names: Iterable[TopicPartition]) -> None:
