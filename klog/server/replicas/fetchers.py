@@ -27,7 +27,6 @@ import socket
 import struct
 from collections.abc import Callable, Iterable
 from typing import Any, Final
-from uuid import UUID
 from zlib import crc32
 
 from klog.config import BrokerConfig
@@ -55,6 +54,7 @@ from klog.server.executors import Purpose
 from klog.server.image import ClusterImage
 from klog.server.replicas.deletions import Deletions
 from klog.server.replicas.leader_endpoints import LeaderEndpoint, LeaderEndpoints
+from klog.server.replicas.opening import Assignment
 from klog.server.replicas.repair import Repairer
 from klog.server.runtime import Runtime
 from klog.storage.flusher import Flusher
@@ -536,39 +536,32 @@ class Fetchers:
     # --- followed partitions ------------------------------------------------------------------------------------------
 
     def follow(
-        self,
-        name: TopicPartition,
-        topic_id: UUID,
-        partition_log: Log,
-        leader: int,
-        leader_epoch: int,
-        state_version: int,
-        high_watermark: int = 0,
-        *,
-        keep_truncated: bool = False,
+        self, assigned: Assignment, partition_log: Log, high_watermark: int = 0, *, keep_truncated: bool = False
     ) -> Follower:
-        """Follow ``leader`` in its epoch from now on. May be called again at any time, with changed arguments.
+        """Follow the leader of an assignment from now on. May be called again at any time, with changed arguments.
 
         ``high_watermark``: an address, the last one known (from the checkpoint, or from leading), at most the log end.
         ``keep_truncated``: keep truncated bytes as ``.lost`` files in any case, after an unclean election. If the log
         has a later epoch than the leader's, the follower is FENCED (rule R3).
         """
+        name, state = assigned.name, assigned.state
+        leader, leader_epoch = state.leader, state.leader_epoch
         follower = self.followed.get(name)
         if follower is None or follower.log is not partition_log:
             if follower is not None:
                 self._drop(follower)
             follower = self.followed[name] = Follower(
                 name,
-                topic_id,
+                assigned.topic_id,
                 partition_log,
                 leader=leader,
                 leader_epoch=leader_epoch,
-                state_version=state_version,
+                state_version=state.version,
                 high_watermark=_log_end_at(partition_log, high_watermark),
                 keep_truncated=keep_truncated,
             )
         elif (follower.leader, follower.leader_epoch) == (leader, leader_epoch):
-            follower.state_version = state_version
+            follower.state_version = state.version
             follower.keep_truncated = follower.keep_truncated or keep_truncated
             if follower.link is not None:
                 follower.link.connect()
@@ -578,7 +571,7 @@ class Fetchers:
         if follower.state is FollowerState.FAILED:
             return follower
         self._drop(follower)
-        follower.leader, follower.leader_epoch, follower.state_version = leader, leader_epoch, state_version
+        follower.leader, follower.leader_epoch, follower.state_version = leader, leader_epoch, state.version
         follower.keep_truncated = keep_truncated
         follower.is_in_sync = False
         follower.leader_high = LogEnd(-1, -1)

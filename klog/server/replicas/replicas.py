@@ -327,12 +327,8 @@ class Replicas:
             one.nothing_lost = True
         known = one.last_high_watermark
         self.fetchers.follow(
-            assigned.name,
-            assigned.topic_id,
+            assigned,
             one,
-            state.leader,
-            state.leader_epoch,
-            state.version,
             one.committed_at_open if known is None else known.address,
             # After a kill the high watermark is that of the last checkpoint: what was acknowledged may lie above it.
             keep_truncated=one.last_batch_epoch < state.unclean_epoch,
