@@ -66,7 +66,8 @@ def of_group(zookeeper: ZooKeeper, group: str, now_ms: int, retention_ms: int) -
     noted_ms = folder.stat.modified_ms if folder is not None and is_noted else 0
     if consumers.live(zookeeper, [group])[group]:
         if noted_ms + part_ms < now_ms:
-            note_presence(zookeeper, group)
+            zookeeper.ensure_path(paths.commits(group))
+            zookeeper.set(paths.commits(group), b"")  # the note: consumers of this group are alive now
         return Expired(state, next_ms=now_ms + part_ms)
     since_ms = max(state.modified_ms, noted_ms + part_ms if is_noted else 0)
     return _expired(zookeeper, state, since_ms, now_ms, retention_ms)
@@ -83,13 +84,6 @@ def _expired(zookeeper: ZooKeeper, state: GroupState, since_ms: int, now_ms: int
     nodes = [Delete(path, node.stat.version) for path, node in found.items()]
     left = [end_ms for one, end_ms in ends.items() if one not in set(gone)]
     return Expired(state, tuple(gone), tuple(nodes), not left, min(left, default=now_ms + retention_ms))
-
-
-def note_presence(zookeeper: ZooKeeper, group: str) -> None:
-    """Record that consumers of this group are alive now."""
-    folder = paths.commits(group)
-    zookeeper.ensure_path(folder)
-    zookeeper.set(folder, b"")
 
 
 def remove_empty_folders(zookeeper: ZooKeeper, group: str, topics: Iterable[str]) -> None:

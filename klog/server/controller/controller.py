@@ -96,7 +96,8 @@ class Controller:
         return self._state.require()
 
     async def begin(self, term: ControllerTerm, election: ControllerElection) -> None:
-        """Take over: read ZooKeeper, reconcile, and send the state to all brokers."""
+        """Take over: read ZooKeeper, reconcile, and send the state to all brokers. Raises KlogError if the term cannot
+        begin."""
         state, broker_id = self._state, self._runtime.broker_id
         async with state.lock:
             self._end()

@@ -31,17 +31,12 @@ ASK_WITHIN_S = 30.0
 
 
 class Candidate(Protocol):
-    """The part that becomes controller when this broker is elected."""
+    """The part that becomes controller when this broker is elected: `Controller`."""
 
     @property
-    def active(self) -> bool:
-        """Whether it is the controller now."""
-
-    async def begin(self, term: ControllerTerm, election: ControllerElection) -> None:
-        """This broker is elected. Raises KlogError if the term cannot begin."""
-
-    def end(self) -> None:
-        """Another broker is elected, or this one no longer takes part."""
+    def active(self) -> bool: ...
+    async def begin(self, term: ControllerTerm, election: ControllerElection) -> None: ...
+    def end(self) -> None: ...
 
 
 class ControllerElection:
