@@ -46,14 +46,17 @@ class Reports:
         for name in names:
             by_topic.setdefault(name.topic, []).append(name.partition)
         listed = [{"name": topic, "partitions": numbers} for topic, numbers in by_topic.items()]
-        level = logging.DEBUG if key is ApiKey.REPORT_ISR else logging.WARNING
         while True:
             try:
                 await self._ask(key, REPORT_WITHIN_S, topics=listed, **more)
                 return
             except KlogError as error:
-                text = "%d replicas could not be reported to the controller (%s): %s"
-                log.log(level, text, len(names), api_name(key), error.message)
+                if key is ApiKey.REPORT_ISR:
+                    log.debug("the change of %d ISRs could not be reported: %s", len(names), error.message)
+                else:
+                    log.warning(
+                        "the loss of %d replicas could not be reported to the controller: %s", len(names), error.message
+                    )
             if not is_repeated or self._runtime.is_stopping:
                 return
             await asyncio.sleep(AGAIN_S)

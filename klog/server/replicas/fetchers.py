@@ -771,9 +771,17 @@ class Fetchers:
         if not files:
             log.info("%s: truncated at %d (it ended at %d): %s", name, address, end, why)
             return
-        there = f"{follower.log.folder}/{', '.join(files)}"
-        text = "%s: MESSAGES ARE LOST: truncated at %d (it ended at %d, the high watermark was %d): %s; %s"
-        log.error(text, name, address, end, high, why, f"the bytes are kept in {there}")
+        log.error(
+            "%s: MESSAGES ARE LOST: truncated at %d (it ended at %d, the high watermark was %d): %s;"
+            " the bytes are kept in %s/%s",
+            name,
+            address,
+            end,
+            high,
+            why,
+            follower.log.folder,
+            ", ".join(files),
+        )
         facts = {
             "topic": name.topic,
             "partition": name.partition,
