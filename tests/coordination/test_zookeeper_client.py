@@ -89,6 +89,7 @@ def test_many_at_once(zk: ZooKeeper, in_one_request: bool) -> None:
     assert [node and node.data for node in found] == [b"b", None, b"a"]
     assert zk.children_many(["/d", "/none", "/d/a"]) == [["a", "b", "c"], [], ["x"]]
     assert zk.get_many([]) == []
+    assert zk.find_many("xb", lambda name: f"/d/{name}") == {"b": zk.get("/d/b")}
     assert zk.get_many(["/"])[0] == zk.get("/")
     assert zk.get_many(["/d/b"])[0] == zk.get("/d/b")
     many = zk.get_many(["/d/none", *["/d/c", "/d/a"] * 1200])
