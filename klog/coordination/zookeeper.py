@@ -26,7 +26,7 @@ from typing import Any, TypeVar
 from kazoo import exceptions as kazoo_errors
 from kazoo.client import KazooClient
 from kazoo.handlers.threading import KazooTimeoutError
-from kazoo.protocol.states import KazooState, WatchedEvent, ZnodeStat
+from kazoo.protocol.states import KazooState, WatchedEvent
 from kazoo.retry import KazooRetry
 from kazoo.security import ACL, Id
 
@@ -488,8 +488,8 @@ class ZooKeeper:
         identities = self.access.identities if self.access.sets_acls else None
         return None if identities is None else [_kazoo_acl(one) for one in acls_of(path, identities)]
 
-    def multi(self, operations: Sequence[Operation]) -> list[str | Stat | None]:
-        """All or nothing. One result per operation: the path created, the Stat written, or None.
+    def multi(self, operations: Sequence[Operation]) -> None:
+        """All or nothing.
 
         Raises the first failing operation's error, with its path; SessionLost: all or nothing may have happened;
         ZooKeeperError above MULTI_BYTES_MAX (rule Z3): see `batches`.
@@ -498,7 +498,7 @@ class ZooKeeper:
         if size > MULTI_BYTES_MAX:
             raise ZooKeeperError(f"a multi of {len(operations)} operations has {size} bytes; at most {MULTI_BYTES_MAX}")
         if not operations:
-            return []
+            return
 
         def send() -> Any:
             transaction = self._client.transaction()
@@ -524,7 +524,6 @@ class ZooKeeper:
                 raise translated(outcome, what, operation.path, access=self.access) from outcome
         if any(isinstance(outcome, Exception) for outcome in outcomes):
             raise ZooKeeperError(f"multi on {operations[0].path} was rolled back without a reason")
-        return [_stat(outcome) if isinstance(outcome, ZnodeStat) else _text(outcome) for outcome in outcomes]
 
     # --- Writes: decided although an answer may be lost (rule Z2) -----------------------------------------------------
 
@@ -659,7 +658,3 @@ def _stat(stat: Any) -> Stat:
 def _unsigned(session: int) -> int:
     """Session ids are 64 bits; kazoo reads them as signed, zkCli and ZooKeeper's logs print them as unsigned hex."""
     return session & 0xFFFF_FFFF_FFFF_FFFF
-
-
-def _text(outcome: Any) -> str | None:
-    return outcome if isinstance(outcome, str) else None
