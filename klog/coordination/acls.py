@@ -140,14 +140,21 @@ def _noticed(path: str, data: bytes, pattern_type: PatternType) -> Pattern | Non
     try:
         if pattern_type is PatternType.LITERAL:
             kind, _, name = data.decode().partition(":")
+            found = Pattern(word_of_text(ResourceType, kind), name, pattern_type)
         else:
-            entry = JsonNode(path, data)
-            kind, name = entry.text("resourceType"), entry.text("name")
-            pattern_type = word_of_text(PatternType, entry.text("patternType"))
-        found = Pattern(word_of_text(ResourceType, kind), name, pattern_type)
+            found = _pattern(JsonNode(path, data))
     except (ValueError, ZooKeeperError):
         return None
-    return found if found.kind in KINDS and name and pattern_type in _ROOTS else None
+    return found if found.kind in KINDS and found.name and found.pattern_type in _ROOTS else None
+
+
+def _pattern(entry: JsonNode) -> Pattern:
+    """Raises ValueError for a word that is none."""
+    return Pattern(
+        word_of_text(ResourceType, entry.text("resourceType")),
+        entry.text("name"),
+        word_of_text(PatternType, entry.text("patternType")),
+    )
 
 
 def _decoded(pattern: Pattern, node: ZNode | None) -> State:
@@ -206,14 +213,9 @@ def read_act_state(state: object) -> tuple[Pattern, State]:
         raise ZooKeeperError("the act keeps no ACLs")
     entry = JsonNode(paths.ACTS, entries.encode(state))
     try:
-        pattern = Pattern(
-            word_of_text(ResourceType, entry.text("resourceType")),
-            entry.text("name"),
-            word_of_text(PatternType, entry.text("patternType")),
-        )
+        return _pattern(entry), _acls(entry)
     except ValueError as error:
         raise ZooKeeperError(f"the act keeps no ACLs: {error}") from None
-    return pattern, _acls(entry)
 
 
 # --- Writing ----------------------------------------------------------------------------------------------------------
