@@ -200,10 +200,14 @@ class OffsetWriter:
         return [Check(paths.topic_epoch(topic), version) for topic, version in versions if version is not None]
 
     def landed(self, group: str, operations: Iterable[Operation]) -> None:
-        """Note that these operations of the group succeeded: the nodes that they create now exist."""
-        for one in operations if group in self._nodes else ():
-            if isinstance(one, Create):
-                self._note(group, one.path, exists=True)
+        """Note that these operations of the group succeeded: what they create exists, and of a group from which they
+        delete nothing is known."""
+        nodes = self._nodes.get(group, {})
+        for one in operations:
+            if isinstance(one, Delete):
+                self.forget(group)
+            elif isinstance(one, Create) and one.path in nodes:
+                nodes[one.path] = True
 
     def forget(self, group: str) -> None:
         """Drop what is cached of a group's nodes: it may be wrong."""
