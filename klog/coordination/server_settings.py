@@ -126,7 +126,7 @@ class ServerSettings:
 
     def _stores(self, prefix: str) -> dict[str, str]:
         assert self.tls is not None
-        found = {}
+        found: dict[str, str] = {}
         for store, file in (("keyStore", self.tls.key_store), ("trustStore", self.tls.trust_store)):
             found |= {f"{prefix}.{store}.location": _property(file), f"{prefix}.{store}.type": "PEM"}
         return found

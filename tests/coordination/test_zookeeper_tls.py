@@ -190,9 +190,9 @@ def test_settings_are_read_as_they_were_written(tmp_path: Path) -> None:
     listener = TlsListener(2182, "10.1.2.3", "/a folder/ä€\U0001f511.pem", "/ca\\.pem")
     written = ServerSettings(1234, tls=listener)
     written.write(tmp_path)
-    assert settings_of(tmp_path, tmp_path / "data") == written
+    assert settings_of(tmp_path) == written
     replace(written, tls=None).write(tmp_path, tmp_path / "data")
-    assert settings_of(tmp_path, tmp_path / "data") == replace(written, tls=None)
+    assert settings_of(tmp_path) == replace(written, tls=None)
 
 
 @each(
