@@ -24,7 +24,6 @@ from klog.errors import NoSuchThing, ZooKeeperError
 from klog.names import first_few
 from klog.net.conversation import next_number
 
-READ_AT_ONCE: Final = 500
 SETTINGS: Final = "topic-settings"
 REASSIGNMENT: Final = "reassignment"
 DELETION: Final = "topic-delete"
@@ -84,8 +83,7 @@ def show_act(zookeeper: ZooKeeper, act_id: str) -> tuple[ActRow, Act]:
 
 
 def _read_all(zookeeper: ZooKeeper) -> list[Act]:
-    ids = acts.list_ids(zookeeper)
-    return [act for at in range(0, len(ids), READ_AT_ONCE) for act in acts.read(zookeeper, ids[at : at + READ_AT_ONCE])]
+    return acts.read(zookeeper, acts.list_ids(zookeeper))
 
 
 def _the_act(zookeeper: ZooKeeper, act_id: str) -> Act:

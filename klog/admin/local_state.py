@@ -30,6 +30,7 @@ from typing import Any
 from klog.config.properties import read_properties
 from klog.coordination import embedded, process
 from klog.coordination.process import ProcessId
+from klog.coordination.server_settings import settings_of
 from klog.errors import NoSuchThing, Refused
 
 HOST = "127.0.0.1"
@@ -154,7 +155,7 @@ def look(directory: Path) -> LocalCluster | None:
     if plan is None:
         return None
     home = directory / "zookeeper"
-    settings, server = embedded.settings(home), embedded.find(home)
+    settings, server = settings_of(home), embedded.find(home)
     address = f"{HOST}:{settings.port}" if settings else ""
     parts = [Part("zookeeper", None, address, embedded.log_file(home), server.identity if server else None)]
     for number, listen in plan.addresses():

@@ -8,7 +8,7 @@ from pathlib import Path
 from klog.admin.local_state import AUTHORITY, ZOOKEEPER_CERTIFICATE, running_clusters, why_not_here
 from klog.coordination import embedded
 from klog.coordination.embedded import ZooKeeperServer
-from klog.coordination.server_settings import HEAP_ALLOWED_MIN_BYTES, parse_ensemble
+from klog.coordination.server_settings import HEAP_ALLOWED_MIN_BYTES, parse_ensemble, settings_of
 from klog.errors import HostError, NoSuchThing, UsageError
 from klog.names import host_port
 
@@ -85,12 +85,8 @@ def start(
         tls=None if tls is None else _files_of_tls(tls),
         cache=home / "cache",
     )
-    settings = embedded.settings(directory)
     try:
-        if settings is not None and settings.server_id is not None:
-            server.await_answering()
-        else:
-            server.await_serving()
+        server.await_serving()
     except BaseException:
         if before is None:
             server.stop()
@@ -134,7 +130,7 @@ def status(directory: Path | None, home: Path) -> list[ZooKeeperRow]:
         directories = [default_directory(home), *(one.directory / "zookeeper" for one in running_clusters(home))]
     rows = []
     for one in directories:
-        server, last = embedded.find(one), embedded.settings(one)
+        server, last = embedded.find(one), settings_of(one)
         if server is not None:
             rows.append(_row(server, "running" if server.is_serving() else "starting"))
         elif last is not None:

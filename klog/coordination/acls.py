@@ -23,10 +23,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from klog.coordination import config_notices, entries, paths
-from klog.coordination.acts import Actor, new_act
+from klog.coordination.acts import Actor, commit_act, new_act
 from klog.coordination.entries import JsonNode
-from klog.coordination.zookeeper import MULTI_BYTES_MAX, Create, Delete, Operation, SetData, Watch, ZNode, ZooKeeper
-from klog.errors import BadVersion, InvalidRequest, NodeExists, NoNode, SessionLost, ZooKeeperError
+from klog.coordination.zookeeper import MULTI_BYTES_MAX, Create, Delete, Operation, Watch, ZNode, ZooKeeper, put
+from klog.errors import InvalidRequest, SessionLost, ZooKeeperError
 from klog.security import permissions
 from klog.security.permissions import KINDS, Acl, Binding, Pattern, PatternType, Permission, ResourceType, word_of_text
 
@@ -43,7 +43,7 @@ NOTICES_KEPT: Final = 100
 _NOTICE: Final = "acl_changes_"
 _ROOTS: Final = {PatternType.LITERAL: paths.ACLS, PatternType.PREFIXED: paths.PREFIXED_ACLS}
 _CHANGES: Final = {PatternType.LITERAL: paths.ACL_CHANGES, PatternType.PREFIXED: paths.PREFIXED_ACL_CHANGES}
-_FOLDERS: Final = tuple(f"{root}/{kind.title}" for root in _ROOTS.values() for kind in KINDS)
+ALL_FOLDERS: Final = (*(f"{root}/{kind.title}" for root in _ROOTS.values() for kind in KINDS), *_CHANGES.values())
 
 Damage = dict[Pattern, str]
 """Pattern -> why its node cannot be read."""
@@ -80,7 +80,7 @@ def path_of(pattern: Pattern) -> str:
 
 def ensure_folders(zookeeper: ZooKeeper) -> None:
     """Create missing folders, as each broker of Kafka does."""
-    zookeeper.ensure_paths([*_FOLDERS, *_CHANGES.values(), paths.ACTS])
+    zookeeper.ensure_paths(ALL_FOLDERS)
 
 
 def read_all(zookeeper: ZooKeeper) -> AclsRead:
@@ -140,14 +140,21 @@ def _noticed(path: str, data: bytes, pattern_type: PatternType) -> Pattern | Non
     try:
         if pattern_type is PatternType.LITERAL:
             kind, _, name = data.decode().partition(":")
+            found = Pattern(word_of_text(ResourceType, kind), name, pattern_type)
         else:
-            entry = JsonNode(path, data)
-            kind, name = entry.text("resourceType"), entry.text("name")
-            pattern_type = word_of_text(PatternType, entry.text("patternType"))
-        found = Pattern(word_of_text(ResourceType, kind), name, pattern_type)
+            found = _pattern(JsonNode(path, data))
     except (ValueError, ZooKeeperError):
         return None
-    return found if found.kind in KINDS and name and pattern_type in _ROOTS else None
+    return found if found.kind in KINDS and found.name and found.pattern_type in _ROOTS else None
+
+
+def _pattern(entry: JsonNode) -> Pattern:
+    """Raises ValueError for a word that is none."""
+    return Pattern(
+        word_of_text(ResourceType, entry.text("resourceType")),
+        entry.text("name"),
+        word_of_text(PatternType, entry.text("patternType")),
+    )
 
 
 def _decoded(pattern: Pattern, node: ZNode | None) -> State:
@@ -206,14 +213,9 @@ def read_act_state(state: object) -> tuple[Pattern, State]:
         raise ZooKeeperError("the act keeps no ACLs")
     entry = JsonNode(paths.ACTS, entries.encode(state))
     try:
-        pattern = Pattern(
-            word_of_text(ResourceType, entry.text("resourceType")),
-            entry.text("name"),
-            word_of_text(PatternType, entry.text("patternType")),
-        )
+        return _pattern(entry), _acls(entry)
     except ValueError as error:
         raise ZooKeeperError(f"the act keeps no ACLs: {error}") from None
-    return pattern, _acls(entry)
 
 
 # --- Writing ----------------------------------------------------------------------------------------------------------
@@ -246,22 +248,12 @@ def change(
             after=act_state(pattern, after),
             clock=zookeeper.clock,
         )
-        operations = [_write(path, node, data if after else None), _notice(pattern), act.write]
-        try:
-            zookeeper.commit(operations, [act.write])
-        except (BadVersion, NodeExists):
-            continue
-        except NoNode:
-            ensure_folders(zookeeper)  # or another client has removed the node: it is read again
-            continue
-        return before, after
+        write: Operation = put(path, data, node)
+        if node is not None and not after:
+            write = Delete(path, node.stat.version)
+        if commit_act(zookeeper, act, [write, _notice(pattern)], ALL_FOLDERS):
+            return before, after
     raise SessionLost(f"{pattern}: others change its ACLs all the time; {RACE_TRIES} tries were too late")
-
-
-def _write(path: str, node: ZNode | None, data: bytes | None) -> Operation:
-    if node is None:
-        return Create(path, data or b"")
-    return Delete(path, node.stat.version) if data is None else SetData(path, data, node.stat.version)
 
 
 def _notice(pattern: Pattern) -> Create:

@@ -30,7 +30,7 @@ from typing import Any, Final, NamedTuple
 from klog.clock import SYSTEM_CLOCK, Clock
 from klog.coordination import entries, paths
 from klog.coordination.zookeeper import Create, Delete, Operation, SetData, Watch, ZNode, ZooKeeper
-from klog.errors import KlogError, NoNode, ZooKeeperError
+from klog.errors import BadVersion, KlogError, NodeExists, NoNode, ZooKeeperError
 
 log = logging.getLogger(__name__)
 
@@ -192,6 +192,19 @@ def is_act_id(text: str) -> bool:
     return len(text) == _TIME_CHARS + _RANDOM_CHARS and all(one in _DIGITS for one in text)
 
 
+def commit_act(zookeeper: ZooKeeper, act: Act, change: Sequence[Operation], folders: Sequence[str]) -> bool:
+    """Write a change with its act. False after a lost race, or where a folder was missing, which is created now: the
+    caller reads again."""
+    try:
+        zookeeper.commit([*change, act.write], [act.write])
+    except (BadVersion, NodeExists):
+        return False
+    except NoNode:
+        zookeeper.ensure_paths([*folders, paths.ACTS])
+        return False
+    return True
+
+
 def list_ids(zookeeper: ZooKeeper, watch: Watch | None = None) -> list[str]:
     """The ids of all acts, the oldest first."""
     return [one for one in zookeeper.find_children(paths.ACTS, watch) if is_act_id(one)]
@@ -217,10 +230,7 @@ def read_by_transaction(zookeeper: ZooKeeper, act_ids: Sequence[str]) -> list[tu
 def _nodes(zookeeper: ZooKeeper, act_ids: Sequence[str]) -> Iterator[tuple[str, ZNode]]:
     """The nodes of these acts, without those removed meanwhile."""
     for at in range(0, len(act_ids), READ_AT_ONCE):
-        part = act_ids[at : at + READ_AT_ONCE]
-        for act_id, node in zip(part, zookeeper.get_many(list(map(paths.act, part))), strict=True):
-            if node is not None:
-                yield act_id, node
+        yield from zookeeper.find_many(act_ids[at : at + READ_AT_ONCE], paths.act).items()
 
 
 def published(zookeeper: ZooKeeper) -> int:

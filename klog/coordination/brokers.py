@@ -176,13 +176,9 @@ def find(zookeeper: ZooKeeper, broker_id: int) -> Registration | None:
 def live(zookeeper: ZooKeeper, watch: Watch | None = None) -> list[Registration]:
     """All registered brokers by id; the watch fires when one comes or goes, but perhaps not when one is replaced."""
     ids = sorted(int(name) for name in zookeeper.find_children(paths.BROKER_IDS, watch) if name.isdigit())
-    fences = zookeeper.get_many([paths.registration(broker_id) for broker_id in ids])
-    nodes = zookeeper.get_many([paths.broker(broker_id) for broker_id in ids])
-    return [
-        _registration(paths.broker(broker_id), node, fence)
-        for broker_id, node, fence in zip(ids, nodes, fences, strict=True)
-        if node is not None
-    ]
+    fences = zookeeper.find_many(ids, paths.registration)
+    nodes = zookeeper.find_many(ids, paths.broker)
+    return [_registration(paths.broker(one), node, fences.get(one)) for one, node in nodes.items()]
 
 
 def ever_registered(zookeeper: ZooKeeper) -> set[int]:
@@ -193,10 +189,8 @@ def ever_registered(zookeeper: ZooKeeper) -> set[int]:
 
 def left_in_order(zookeeper: ZooKeeper) -> set[int]:
     """The brokers whose last shutdown was clean."""
-    ids = sorted(ever_registered(zookeeper))
-    where = [paths.registration(broker_id) for broker_id in ids]
-    nodes = zip(ids, where, zookeeper.get_many(where), strict=True)
-    return {one for one, path, node in nodes if node is not None and entries.JsonNode(path, node.data).flag(LEFT)}
+    nodes = zookeeper.find_many(ever_registered(zookeeper), paths.registration)
+    return {one for one, node in nodes.items() if entries.JsonNode(paths.registration(one), node.data).flag(LEFT)}
 
 
 def bootstrap_of(zookeeper: ZooKeeper, protocol: str) -> str:

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from klog.coordination import entries
-from klog.coordination.zookeeper import Create, Delete, Operation, SetData, ZNode
+from klog.coordination.zookeeper import Delete, Operation, ZNode, put
 from klog.errors import ZooKeeperError
 
 RACE_TRIES: Final = 50
@@ -36,9 +36,6 @@ def settings_of(path: str, node: ZNode | None) -> dict[str, object]:
 
 def write_settings(path: str, node: ZNode | None, settings: Mapping[str, object]) -> Operation:
     """The operation that replaces the node. Without settings it deletes the node, unless there are nodes below it."""
-    data = entries.encode({"version": 1, "config": settings})
-    if node is None:
-        return Create(path, data)
-    if not settings and not node.stat.children:
+    if node is not None and not settings and not node.stat.children:
         return Delete(path, node.stat.version)
-    return SetData(path, data, node.stat.version)
+    return put(path, entries.encode({"version": 1, "config": settings}), node)

@@ -82,8 +82,8 @@ def ensure_cluster(zookeeper: ZooKeeper) -> str:
         if found is not None:
             return found
         folders = sorted({folder for path in paths.PERSISTENT for folder in (*paths.ancestors(path), path)})
-        there = zookeeper.get_many(folders)
-        missing = [folder for folder, node in zip(folders, there, strict=True) if node is None]
+        there = zookeeper.find_many(folders)
+        missing = [folder for folder in folders if folder not in there]
         made = entries.encode({"version": str(LAYOUT_VERSION), "id": uuid_text(uuid.uuid4())})
         try:
             zookeeper.multi([*map(Create, missing), Create(paths.CLUSTER_ID, made)])

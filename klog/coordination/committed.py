@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from klog.coordination import entries, paths
 from klog.coordination.zookeeper import Check, Create, Delete, Operation, SetData, ZNode, ZooKeeper
@@ -78,15 +78,14 @@ def read_many(
         for group, some in wanted.items()
         for partition in (everything[group] if some is None else some)
     ]
-    where = [paths.consumer_offset(group, *partition) for group, partition in places]
-    where += [paths.commit_note(group, *partition) for group, partition in places]
-    nodes = zookeeper.get_many(where)
+    nodes = zookeeper.find_many(path for group, partition in places for path in nodes_of(group, partition))
     found: dict[str, dict[TopicPartition, CommittedOffset]] = {group: {} for group in wanted}
-    for (group, partition), number, note in zip(places, nodes[: len(places)], nodes[len(places) :], strict=True):
+    for group, partition in places:
+        number_path, note_path = nodes_of(group, partition)
+        number = nodes.get(number_path)
         offset = None if number is None else offset_in(number.data)
         if number is not None and offset is not None:
-            path = paths.commit_note(group, *partition)
-            found[group][partition] = _decode(path, offset, number.stat.modified_ms, note)
+            found[group][partition] = _decode(note_path, offset, number.stat.modified_ms, nodes.get(note_path))
     return found
 
 
@@ -104,20 +103,6 @@ def offset_in(data: bytes) -> int | None:
     return offset if offset is not None and offset < 2**63 else None
 
 
-@dataclass(slots=True)
-class _Nodes:
-    """The nodes of one group: those that exist, folders too, and those known to be absent in existing folders."""
-
-    known: set[str] = field(default_factory=set)
-    absent: set[str] = field(default_factory=set)
-    counted: int = 0
-
-    def grown(self) -> int:
-        """The number of nodes added since the last call."""
-        before, self.counted = self.counted, len(self.known) + len(self.absent)
-        return self.counted - before
-
-
 class OffsetWriter:
     """Makes the operations of commits. It caches which nodes exist, so a commit needs no reads.
 
@@ -129,9 +114,11 @@ class OffsetWriter:
         """``admit`` raises PolicyViolation if that many more nodes are not allowed."""
         self._zookeeper = zookeeper
         self._admit = admit
-        self._nodes: dict[str, _Nodes] = {}
-        """Groups, the least recently written first."""
+        self._nodes: dict[str, dict[str, bool]] = {}
+        """Group -> its nodes, folders too, and whether they exist; of the others the folders do. The groups are in the
+        order of their last writes."""
         self._count = 0
+        """Of all nodes."""
         self._topic_versions: dict[str, int] = {}
         """Topic -> version of the node beside it, read before the topic was marked for deletion."""
 
@@ -140,58 +127,49 @@ class OffsetWriter:
         have more nodes is skipped: `operations` refuses it."""
         unknown: dict[str, str] = {}
         for group, partitions in wanted:
-            nodes = self._of(group)
+            nodes = self._nodes[group] = self._nodes.pop(group, {})
             for partition in partitions:
-                for path in nodes_of(group, partition):
-                    if path not in nodes.known and path not in nodes.absent:
-                        unknown[path] = group
+                unknown |= {path: group for path in nodes_of(group, partition) if path not in nodes}
         if not unknown:
             return
+        there = self._zookeeper.find_many(unknown)
         missing: dict[str, list[str]] = {}
-        for (path, group), node in zip(unknown.items(), self._zookeeper.get_many(list(unknown)), strict=True):
-            if node is None:
-                missing.setdefault(group, []).append(path)
+        for path, group in unknown.items():
+            if path in there:
+                self._note(group, path, exists=True)
             else:
-                self._nodes[group].known.add(path)
+                missing.setdefault(group, []).append(path)
         for group, absent in list(missing.items()):
             try:
                 self._admit(len(absent))
             except PolicyViolation:
                 del missing[group]
         folders = {path.rpartition("/")[0]: group for group, absent in missing.items() for path in absent}
-        self._zookeeper.ensure_paths(
-            [folder for folder, group in folders.items() if folder not in self._nodes[group].known]
-        )
+        self._zookeeper.ensure_paths([folder for folder, group in folders.items() if folder not in self._nodes[group]])
         for folder, group in folders.items():
-            self._nodes[group].known.add(folder)
+            self._note(group, folder, exists=True)
         for group, absent in missing.items():
-            self._nodes[group].absent.update(absent)
-        for group in set(unknown.values()):
-            self._count += self._nodes[group].grown()
-        self._forget_some()
+            for path in absent:
+                self._note(group, path, exists=False)
+        while self._count > NODES_MAX and len(self._nodes) > 1:  # the last group is about to be written
+            self._count -= len(self._nodes.pop(next(iter(self._nodes))))
 
-    def _of(self, group: str) -> _Nodes:
-        nodes = self._nodes.pop(group, None) or _Nodes()
-        self._nodes[group] = nodes
-        return nodes
-
-    def _forget_some(self) -> None:
-        """Drop the least recently written groups; never the last one, which is about to be written."""
-        while self._count > NODES_MAX and len(self._nodes) > 1:
-            self._count -= self._nodes.pop(next(iter(self._nodes))).counted
+    def _note(self, group: str, path: str, *, exists: bool) -> None:
+        self._count += path not in self._nodes[group]
+        self._nodes[group][path] = exists
 
     def operations(self, group: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> list[Operation]:
         """Two writes per partition; creates missing folders first. Raises PolicyViolation."""
         self.prepare([(group, offsets)])
-        known, absent = self._nodes[group].known, self._nodes[group].absent
+        nodes = self._nodes[group]
         made: list[Operation] = []
         now_ms = self._zookeeper.clock.now_ms()
         for partition, committed in offsets.items():
             number = str(committed.offset).encode()
             note = _encode(committed, committed.commit_ms or now_ms)
             for path, data in zip(nodes_of(group, partition), (number, note), strict=True):
-                made.append(SetData(path, data) if path in known else Create(path, data))
-        refused = sum(one.path not in known and one.path not in absent for one in made)
+                made.append(SetData(path, data) if nodes.get(path) else Create(path, data))
+        refused = sum(one.path not in nodes for one in made)
         if refused:
             self._admit(refused)
         return made
@@ -212,37 +190,35 @@ class OffsetWriter:
         wanted = dict.fromkeys(topics)
         unknown = [topic for topic in wanted if topic not in self._topic_versions]
         if unknown:
-            beside = self._zookeeper.get_many([paths.topic_epoch(topic) for topic in unknown])
-            marks = self._zookeeper.get_many([paths.delete_topic(topic) for topic in unknown])
-            for topic, node, mark in zip(unknown, beside, marks, strict=True):
-                if mark is not None:
-                    raise UnknownTopicOrPartition(f"topic {topic!r} is being deleted")
-                if node is not None:  # missing if another tool created the topic: it does not know this node
-                    self._topic_versions[topic] = node.stat.version
+            beside = self._zookeeper.find_many(unknown, paths.topic_epoch)
+            marked = self._zookeeper.find_many(unknown, paths.delete_topic)
+            if marked:
+                raise UnknownTopicOrPartition(f"topic {next(iter(marked))!r} is being deleted")
+            # Some are missing if another tool created the topic: it does not know this node.
+            self._topic_versions |= {topic: node.stat.version for topic, node in beside.items()}
         versions = ((topic, self._topic_versions.get(topic)) for topic in wanted)
         return [Check(paths.topic_epoch(topic), version) for topic, version in versions if version is not None]
 
     def landed(self, group: str, operations: Iterable[Operation]) -> None:
-        """Note that these operations of the group succeeded: the nodes that they create now exist."""
-        nodes = self._nodes.get(group)
-        if nodes is not None:
-            made = {one.path for one in operations if isinstance(one, Create)}
-            nodes.known |= made
-            nodes.absent -= made
-            self._count += nodes.grown()
+        """Note that these operations of the group succeeded: what they create exists, and of a group from which they
+        delete nothing is known."""
+        nodes = self._nodes.get(group, {})
+        for one in operations:
+            if isinstance(one, Delete):
+                self.forget(group)
+            elif isinstance(one, Create) and one.path in nodes:
+                nodes[one.path] = True
 
     def forget(self, group: str) -> None:
         """Drop what is cached of a group's nodes: it may be wrong."""
-        nodes = self._nodes.pop(group, None)
-        if nodes is not None:
-            self._count -= nodes.counted
+        self._count -= len(self._nodes.pop(group, ()))
         self._topic_versions.clear()
 
 
 def ends(zookeeper: ZooKeeper, group: str, gone: Iterable[TopicPartition]) -> list[Delete]:
     """The operations that remove a group's committed offsets in these partitions, as far as they exist now."""
     where = [path for partition in gone for path in nodes_of(group, partition)]
-    return [Delete(path) for path, node in zip(where, zookeeper.get_many(where), strict=True) if node is not None]
+    return list(map(Delete, zookeeper.find_many(where)))
 
 
 def forget_topic(zookeeper: ZooKeeper, topic: str) -> None:

@@ -53,12 +53,9 @@ def read(zookeeper: ZooKeeper, after: int, watch: Watch | None = None) -> Notice
         after = -1  # the folder was created again, and counts from 0
     new = [one for one in listed if one[0] > after]
     chosen = new[:READ_AT_ONCE]
-    where = [path for _, path in chosen]
     damage: dict[str, str] = {}
     changed: dict[str, None] = {}
-    for path, node in zip(where, zookeeper.get_many(where), strict=True):
-        if node is None:
-            continue
+    for path, node in zookeeper.find_many(path for _, path in chosen).items():
         try:
             changed[_noticed(path, node.data)] = None
         except ZooKeeperError as error:

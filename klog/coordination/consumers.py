@@ -133,21 +133,23 @@ def live(zookeeper: ZooKeeper, groups: Sequence[str], *, of_members: bool = Fals
 
 def _entries(zookeeper: ZooKeeper, nodes: Iterable[tuple[str, str]]) -> Iterator[tuple[str, ConsumerEntry]]:
     """Of groups and their consumers' nodes those that have not left since they were listed."""
-    where = [(group, paths.group_name(node), f"{paths.consumer_ids(group)}/{node}") for group, node in nodes]
-    for (group, name, path), node in zip(where, zookeeper.get_many([path for _, _, path in where]), strict=True):
-        if node is not None:
-            yield group, _decode(path, name, node)
+    for (group, name), node in zookeeper.find_many(nodes, _path).items():
+        yield group, _decode(_path((group, name)), paths.group_name(name), node)
+
+
+def _path(place: tuple[str, str]) -> str:
+    group, node = place
+    return f"{paths.consumer_ids(group)}/{node}"
 
 
 def owners(zookeeper: ZooKeeper, groups: Sequence[str]) -> dict[str, dict[TopicPartition, str]]:
     """The thread that owns each partition, for each of these groups; three rounds for all of them."""
     below = committed.partitions_below(zookeeper, list(map(paths.consumer_owners, groups)))
     leaves = [(group, partition) for group, some in zip(groups, below, strict=True) for partition in some]
-    nodes = zookeeper.get_many([paths.consumer_owner(group, *partition) for group, partition in leaves])
+    nodes = zookeeper.find_many(leaves, lambda leaf: paths.consumer_owner(leaf[0], *leaf[1]))
     result: dict[str, dict[TopicPartition, str]] = {group: {} for group in groups}
-    for (group, partition), node in zip(leaves, nodes, strict=True):
-        if node is not None:
-            result[group][partition] = node.data.decode("utf-8", "replace")
+    for (group, partition), node in nodes.items():
+        result[group][partition] = node.data.decode("utf-8", "replace")
     return result
 
 

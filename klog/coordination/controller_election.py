@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from klog.coordination import entries, paths
-from klog.coordination.zookeeper import Check, Create, Delete, Operation, SetData, Watch, ZNode, ZooKeeper
+from klog.coordination.zookeeper import Check, Create, Delete, Operation, SetData, Watch, ZNode, ZooKeeper, put
 from klog.errors import BadVersion, NodeExists, NoNode, SessionLost
 
 ELECTION_TRIES = 20
@@ -62,9 +62,7 @@ def restore_epoch(zookeeper: ZooKeeper, epoch: int) -> None:
     node = zookeeper.find(path)
     if node is not None and entries.number(path, node.data) >= epoch:
         return
-    data = str(epoch).encode()
-    write = Create(path, data) if node is None else SetData(path, data, node.stat.version)
-    zookeeper.commit([write])
+    zookeeper.commit([put(path, str(epoch).encode(), node)])
 
 
 def _epoch(zookeeper: ZooKeeper) -> int:

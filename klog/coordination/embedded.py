@@ -4,7 +4,6 @@
     DIR/data/            snapshots and transaction logs
     DIR/zookeeper.log    output of the Java process
     DIR/zookeeper.pid    the process to signal
-    DIR/archive          the class archive while it is being written
     DIR/lock             locked (flock) by the server's own open descriptor
 
 Strategy: the Java process inherits the lock's descriptor, so the lock is held exactly as long as the server lives,
@@ -13,14 +12,12 @@ file only names the process to signal; if it is missing or stale the process is 
 command line.
 
 The class path is minimal (no log provider, no jetty), the JVM has flags for a fast start, and its classes are kept in
-an archive (`-XX:SharedArchiveFile`) that the first server writes as it ends. The archive is a cache: klog never waits
-for it, and a start without one, or with a damaged one, is only slower.
+an archive (`klog.coordination.class_archive`).
 """
 
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import importlib.util
 import os
 import random
@@ -28,11 +25,12 @@ import re
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from klog.coordination import process
+from klog.coordination.class_archive import NONE, open_archive
 from klog.coordination.connect_string import four_letter_word, mode_in
 from klog.coordination.java import Java, find_java
 from klog.coordination.process import ProcessId
@@ -41,6 +39,7 @@ from klog.coordination.server_settings import (
     Member,
     ServerSettings,
     TlsListener,
+    data_of,
     default_heap_bytes,
     jvm_heap_flags,
     settings_of,
@@ -74,7 +73,6 @@ JVM_FLAGS = (
     "-XX:-UsePerfData",
     "-XX:+ExitOnOutOfMemoryError",
     "-Xshare:auto",
-    "-XX:+VerifySharedSpaces",
     MARK,
     "-Dzookeeper.cnxTimeout=1000",  # of the tries to reach others for an election, one after the other
 )
@@ -128,7 +126,7 @@ class ZooKeeperServer:
             tls = self.settings.tls
             if tls is not None:  # Java opens it after the other
                 socket.create_connection((ServerSettings(0, tls.host).reached_at, tls.port), 1.0).close()
-            return f"dataDir={_data(self.directory)}" in self._asked(b"conf", 1.0)
+            return f"dataDir={data_of(self.directory)}" in self._asked(b"conf", 1.0)
         except OSError:
             return False
 
@@ -140,8 +138,7 @@ class ZooKeeperServer:
     def _asked(self, word: bytes, timeout_s: float) -> str:
         return four_letter_word(self.settings.reached_at, self.port, word, timeout_s)
 
-    def is_answering(self) -> bool:
-        """Whether it listens. A server of an ensemble listens before it serves, which takes a majority of them."""
+    def _is_answering(self) -> bool:
         try:
             self.mode()
         except OSError:
@@ -149,16 +146,11 @@ class ZooKeeperServer:
         return True
 
     def await_serving(self, timeout_s: float = START_TIMEOUT_S) -> None:
-        """Wait until requests succeed. Raises HostError if the server ends; TimedOut."""
-        self._await(self.is_serving, timeout_s)
-
-    def await_answering(self, timeout_s: float = START_TIMEOUT_S) -> None:
-        """Wait until it listens: for a server of an ensemble, which may wait for the others before it serves."""
-        self._await(self.is_answering, timeout_s)
-
-    def _await(self, holds: Callable[[], bool], timeout_s: float) -> None:
+        """Wait until requests succeed; for a server of an ensemble until it listens, since it serves only with a
+        majority of them. Raises HostError if the server ends; TimedOut."""
+        is_up = self.is_serving if self.settings.server_id is None else self._is_answering
         deadline = time.monotonic() + timeout_s
-        while not holds():
+        while not is_up():
             if not self.identity.is_alive():
                 printed = _reason(self.directory) or tail(self.log_file) or "it printed nothing"
                 raise HostError(
@@ -180,8 +172,6 @@ class ZooKeeperServer:
             os.waitpid(self.identity.pid, os.WNOHANG)  # if it was our own child, leave no zombie
         except ChildProcessError:
             pass
-        if ended:
-            _keep_archive(self.directory)
         return ended
 
 
@@ -207,13 +197,14 @@ def start(
     HostError (no jars; a server runs there that cannot be found).
     """
     directory = directory.resolve()
-    _data(directory).mkdir(parents=True, exist_ok=True)
-    _data(directory).chmod(0o700)  # it has the cluster's secret, in files that an older klog made readable for all
+    data_of(directory).mkdir(parents=True, exist_ok=True)
+    data_of(directory).chmod(0o700)  # it has the cluster's secret, in files that an older klog made readable for all
     lock = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     claims: list[socket.socket] = []
+    archive = NONE
     try:
         running = _lock_or_find(lock, directory)
-        last = settings(directory) or ServerSettings(0)
+        last = settings_of(directory) or ServerSettings(0)
         now = _wanted(last, host, heap_bytes, server_id, ensemble, tls)
         if running is not None:
             has = (running.settings.tls or running.settings).port
@@ -236,12 +227,12 @@ def start(
         else:
             wanted = port or (last.port or CLIENT_PORT if is_fixed else None)
             now = replace(now, port=_free_port(wanted, now.host, last.port, taken, claims))
-        now.write(directory, _data(directory))
+        now.write(directory)
         heap_flags = jvm_heap_flags(default_heap_bytes() if now.heap_bytes is None else now.heap_bytes)
-        archive_flag, archive = _archive(cache, java, jars, [*heap_flags[:1], _main_class(now)])
+        archive = open_archive(cache, "zookeeper", java, jars, f"{JVM_FLAGS} {heap_flags[:1]} {_main_class(now)}")
         with log_file(directory).open("wb") as log:
             child = subprocess.Popen(
-                _command(java, [*heap_flags, *archive_flag], jars, directory),
+                _command(java, [*heap_flags, *archive.flags], jars, directory),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -250,17 +241,17 @@ def start(
                     **environment,
                     "LC_ALL": "C.UTF-8",
                 },  # a JVM decodes file names by its locale
-                pass_fds=(lock, *(claim.fileno() for claim in claims)),
+                pass_fds=(lock, *archive.locks, *(claim.fileno() for claim in claims)),
                 start_new_session=True,
             )
     finally:
         os.close(lock)
+        archive.close()
         for claim in claims:
             claim.close()
     child.returncode = 0  # it outlives this process on purpose: no ResourceWarning; ProcessId watches its end
     identity = ProcessId.of(child.pid) or ProcessId(child.pid, "ended")
     process.record(_pid_file(directory), identity)
-    _archive_note(directory).write_text(str(archive or ""))
     return ZooKeeperServer(directory, now, identity)
 
 
@@ -286,7 +277,7 @@ def _wanted(
 def find(directory: Path) -> ZooKeeperServer | None:
     """The running server on `directory`, whichever process started it; None if there is none."""
     directory = directory.resolve()
-    found = settings(directory)
+    found = settings_of(directory)
     if found is None:
         return None
     identity = process.recorded(_pid_file(directory), MARK, str(directory / "zoo.cfg"))
@@ -295,7 +286,7 @@ def find(directory: Path) -> ZooKeeperServer | None:
 
 def _command(java: Java, flags: list[str], jars: list[Path], directory: Path) -> list[str]:
     cp = os.pathsep.join(map(str, jars))
-    main_class = _main_class(settings(directory) or ServerSettings(0))
+    main_class = _main_class(settings_of(directory) or ServerSettings(0))
     return [str(java.executable), *JVM_FLAGS, *flags, "-cp", cp, main_class, str(directory / "zoo.cfg")]
 
 
@@ -387,21 +378,8 @@ def _lock_or_find(lock: int, directory: Path) -> ZooKeeperServer | None:
         time.sleep(PROBE_PAUSE_S)
 
 
-def _data(directory: Path) -> Path:
-    return directory / "data"
-
-
 def _pid_file(directory: Path) -> Path:
     return directory / "zookeeper.pid"
-
-
-def _archive_note(directory: Path) -> Path:
-    return directory / "archive"
-
-
-def settings(directory: Path) -> ServerSettings | None:
-    """The settings of the last start on this directory, running or not; None if there was none."""
-    return settings_of(directory, _data(directory))
 
 
 def _free_port(wanted: int | None, host: str, last: int, taken: Collection[int], claims: list[socket.socket]) -> int:
@@ -450,40 +428,3 @@ def is_free(port: int, host: str = LOOPBACK) -> bool:
         except OSError:
             return False
     return True
-
-
-def _archive(cache: Path | None, java: Java, jars: list[Path], also: list[str]) -> tuple[list[str], Path | None]:
-    """JVM flags that use the class archive, or write it, and the file to write.
-
-    The name contains all that the archive depends on, and its size. The JVM checks the content of an archive and
-    ignores one that does not fit (-XX:+VerifySharedSpaces, at no measurable cost), but it maps a truncated one and
-    crashes.
-    """
-    if cache is None:
-        return [], None
-    key = hashlib.sha256(f"{java.version} {java.executable.resolve()} {JVM_FLAGS} {also}".encode())
-    for jar in jars:
-        status = jar.stat()
-        key.update(f"{jar} {status.st_size} {status.st_mtime_ns}".encode())
-    stem = f"zookeeper-{key.hexdigest()[:16]}"
-    cache = cache.resolve()  # the server runs in another folder
-    try:
-        cache.mkdir(parents=True, exist_ok=True)
-        for archive in cache.glob(f"{stem}-*.jsa"):
-            if archive.stem == f"{stem}-{archive.stat().st_size}":
-                return [f"-XX:SharedArchiveFile={archive}"], None
-            archive.unlink()
-    except OSError:
-        return [], None
-    part = cache / f"{stem}.{os.getpid()}-{time.time_ns()}.part"
-    return [f"-XX:ArchiveClassesAtExit={part}"], part
-
-
-def _keep_archive(directory: Path) -> None:
-    """Rename the archive to its final name: the server has ended by itself, so the file is complete."""
-    try:
-        part = Path(_archive_note(directory).read_text("utf-8"))
-        if part.suffix == ".part":
-            part.replace(part.with_name(f"{part.name.partition('.')[0]}-{part.stat().st_size}.jsa"))
-    except OSError:  # no archive was written: the next start is as slow as this one
-        pass

@@ -61,12 +61,13 @@ def of_group(zookeeper: ZooKeeper, group: str, now_ms: int, retention_ms: int) -
         return Expired(state, next_ms=now_ms + retention_ms)
     if state.modified_ms + retention_ms >= now_ms:
         return Expired(state, next_ms=state.modified_ms + retention_ms)
-    (folder,) = zookeeper.get_many([paths.commits(group)])
+    folder = zookeeper.find(paths.commits(group))
     is_noted = folder is not None and folder.stat.version > 0  # at version 0 a commit made it, not a note
     noted_ms = folder.stat.modified_ms if folder is not None and is_noted else 0
     if consumers.live(zookeeper, [group])[group]:
         if noted_ms + part_ms < now_ms:
-            note_presence(zookeeper, group)
+            zookeeper.ensure_path(paths.commits(group))
+            zookeeper.set(paths.commits(group), b"")  # the note: consumers of this group are alive now
         return Expired(state, next_ms=now_ms + part_ms)
     since_ms = max(state.modified_ms, noted_ms + part_ms if is_noted else 0)
     return _expired(zookeeper, state, since_ms, now_ms, retention_ms)
@@ -75,29 +76,14 @@ def of_group(zookeeper: ZooKeeper, group: str, now_ms: int, retention_ms: int) -
 def _expired(zookeeper: ZooKeeper, state: GroupState, since_ms: int, now_ms: int, retention_ms: int) -> Expired:
     group = state.group
     partitions = committed.names(zookeeper, [group])[group]
-    numbers = zookeeper.get_many([paths.consumer_offset(group, *one) for one in partitions])
-    ends = {
-        one: max(since_ms, number.stat.modified_ms) + retention_ms
-        for one, number in zip(partitions, numbers, strict=True)
-        if number is not None
-    }
+    numbers = zookeeper.find_many(partitions, lambda one: paths.consumer_offset(group, *one))
+    ends = {one: max(since_ms, number.stat.modified_ms) + retention_ms for one, number in numbers.items()}
     gone = [one for one, end_ms in ends.items() if end_ms < now_ms][:AT_ONCE]
-    notes = zookeeper.get_many([paths.commit_note(group, *one) for one in gone])
-    found = dict(zip(partitions, numbers, strict=True))
-    nodes: list[Delete] = []
-    for one, note in zip(gone, notes, strict=True):
-        for path, node in zip(committed.nodes_of(group, one), (found[one], note), strict=True):
-            if node is not None:
-                nodes.append(Delete(path, node.stat.version))
+    found = {paths.consumer_offset(group, *one): numbers[one] for one in gone}
+    found |= zookeeper.find_many(paths.commit_note(group, *one) for one in gone)
+    nodes = [Delete(path, node.stat.version) for path, node in found.items()]
     left = [end_ms for one, end_ms in ends.items() if one not in set(gone)]
     return Expired(state, tuple(gone), tuple(nodes), not left, min(left, default=now_ms + retention_ms))
-
-
-def note_presence(zookeeper: ZooKeeper, group: str) -> None:
-    """Record that consumers of this group are alive now."""
-    folder = paths.commits(group)
-    zookeeper.ensure_path(folder)
-    zookeeper.set(folder, b"")
 
 
 def remove_empty_folders(zookeeper: ZooKeeper, group: str, topics: Iterable[str]) -> None:

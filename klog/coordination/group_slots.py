@@ -41,12 +41,8 @@ class SlotHolder:
 
 def read_all(zookeeper: ZooKeeper) -> dict[int, SlotHolder]:
     """The holders by slot, without slots that never had one."""
-    where = [paths.group_slot(slot) for slot in range(SLOTS)]
-    return {
-        slot: _decode(slot, path, node)
-        for slot, path, node in zip(range(SLOTS), where, zookeeper.get_many(where), strict=True)
-        if node is not None
-    }
+    nodes = zookeeper.find_many(range(SLOTS), paths.group_slot)
+    return {slot: _decode(slot, node) for slot, node in nodes.items()}
 
 
 def write_many(zookeeper: ZooKeeper, holders: Iterable[SlotHolder], fence: Sequence[Check]) -> Mapping[int, SlotHolder]:
@@ -69,8 +65,8 @@ def _encode(holder: SlotHolder) -> bytes:
     )
 
 
-def _decode(slot: int, path: str, node: ZNode) -> SlotHolder:
-    entry = entries.JsonNode(path, node.data)
+def _decode(slot: int, node: ZNode) -> SlotHolder:
+    entry = entries.JsonNode(paths.group_slot(slot), node.data)
     return SlotHolder(
         slot, entry.integer("broker"), entry.integer("incarnation"), entry.integer("term"), node.stat.version
     )

@@ -101,11 +101,8 @@ def read(zookeeper: ZooKeeper, group: str) -> GroupState:
 def read_many(zookeeper: ZooKeeper, groups: Iterable[str]) -> dict[str, GroupState]:
     """As `read`, all in one round."""
     wanted = list(groups)
-    where = [paths.group(group) for group in wanted]
-    return {
-        group: GroupState(group) if node is None else _decode(group, path, node)
-        for group, path, node in zip(wanted, where, zookeeper.get_many(where), strict=True)
-    }
+    found = zookeeper.find_many(wanted, paths.group)
+    return {group: _decode(group, found[group]) if group in found else GroupState(group) for group in wanted}
 
 
 def write(zookeeper: ZooKeeper, state: GroupState, also: Sequence[Operation] = ()) -> GroupState:
@@ -168,7 +165,8 @@ def unpacked(path: str, data: bytes) -> bytes:
     return data
 
 
-def _decode(group: str, path: str, node: ZNode) -> GroupState:
+def _decode(group: str, node: ZNode) -> GroupState:
+    path = paths.group(group)
     entry = entries.JsonNode(path, unpacked(path, node.data))
     group_protocol = entry.text("way", FREE)
     if group_protocol not in (FREE, COORDINATOR, ZOOKEEPER):

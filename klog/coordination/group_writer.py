@@ -63,9 +63,6 @@ class GroupWrite:
     group: str
     expected: int
     prepare: Callable[[], Sequence[Operation]]
-    landed: Callable[[Sequence[Operation]], None] = lambda _: None
-    forget: Callable[[], None] = lambda: None
-    """Called when cached knowledge of nodes has proved wrong."""
     commits_in: Collection[TopicPartition] = ()
     """Partitions of offsets to be written: looked up once for all writes of a multi."""
     in_doubt: Sequence[Operation] = ()
@@ -168,7 +165,7 @@ class GroupWriter:
                 write.in_doubt = operations
             return {write: error.bare() for write, _ in part}
         for write, operations in part:
-            write.landed(operations)
+            self._offsets.landed(write.group, operations)
         return {write: None for write, _ in part}
 
     def _send_one(self, write: GroupWrite, operations: Sequence[Operation]) -> KlogError | None:
@@ -177,7 +174,7 @@ class GroupWriter:
             sent = operations
             try:
                 self._zookeeper.commit([write.slot.fence, *sent])
-                write.landed(sent)
+                self._offsets.landed(write.group, sent)
                 return None
             except (BadVersion, NodeExists, NoNode) as failed:
                 error = failed.bare()
@@ -188,7 +185,7 @@ class GroupWriter:
                 is_settled, why = self._judge(write)
                 if is_settled:
                     return why
-                write.forget()
+                self._offsets.forget(write.group)
                 operations = write.prepare()
             except KlogError as failed:
                 return failed.bare()
@@ -201,7 +198,7 @@ class GroupWriter:
         if slot is None or slot.stat.version != write.slot.version:
             return True, NotCoordinator(f"another broker coordinates group {write.group!r}")
         if self._zookeeper.holds(write.in_doubt):
-            write.landed(write.in_doubt)
+            self._offsets.landed(write.group, write.in_doubt)
             return True, None
         state = group_states.read(self._zookeeper, write.group)
         if state.version == write.expected:

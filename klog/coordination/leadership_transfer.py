@@ -52,18 +52,16 @@ def ask(zookeeper: ZooKeeper, registration: Registration, epochs: Mapping[TopicP
 
 def asked(zookeeper: ZooKeeper, watch: Watch | None = None) -> list[Handover]:
     """Every request; the watch fires at the next one."""
-    names = [name for name in zookeeper.find_children(paths.HANDOVERS, watch, make=True) if name.isdigit()]
+    names = zookeeper.find_children(paths.HANDOVERS, watch, make=True)
     found: list[Handover] = []
-    for name, node in zip(names, zookeeper.get_many([paths.handover(int(name)) for name in names]), strict=True):
-        if node is None:
-            continue
+    for broker_id, node in zookeeper.find_many((int(name) for name in names if name.isdigit()), paths.handover).items():
         try:
-            entry = entries.JsonNode(paths.handover(int(name)), node.data)
+            entry = entries.JsonNode(paths.handover(broker_id), node.data)
             epochs = {
                 TopicPartition(one.text("topic"), one.integer("partition")): one.integer("leader_epoch")
                 for one in entry.entry_list("partitions")
             }
-            found.append(Handover(int(name), entry.integer("incarnation"), epochs))
+            found.append(Handover(broker_id, entry.integer("incarnation"), epochs))
         except ZooKeeperError as error:
             log.error("left out: %s", error.message)
     return found

@@ -162,7 +162,7 @@ def _some(
     doomed = {name: committed.nodes_of(group, name) for name in some if name not in puts}
     claims = [paths.ownership_fence(group, *name) for name in some]
     where = [*chain.from_iterable(doomed.values()), *claims]
-    there = {path for path, node in zip(where, zookeeper.get_many(where), strict=True) if node is not None}
+    there = zookeeper.find_many(where)
     for name, nodes in doomed.items():
         writes[name] = [Delete(path) for path in nodes if path in there]
     parts = [
@@ -189,8 +189,7 @@ def _end_streams(zookeeper: ZooKeeper, group: Group) -> None:
     ends = [paths.consumer_id(group.name, one.consumer_id) for one in live]
     ends += [paths.consumer_owner(group.name, *name) for name in owned]
     claims = [paths.ownership_fence(group.name, *name) for name in owned]
-    nodes = zookeeper.get_many([*ends, *claims])
-    there = {path for path, node in zip([*ends, *claims], nodes, strict=True) if node is not None}
+    there = zookeeper.find_many([*ends, *claims])
     parts: list[list[Operation]] = [[SetData(path, entries.encode({"version": 1}))] for path in claims if path in there]
     parts += [[Delete(path)] for path in ends if path in there]
     zookeeper.commit_each(parts)

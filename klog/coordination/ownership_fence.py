@@ -101,11 +101,11 @@ def standing(
     zookeeper: ZooKeeper, group: str, claims: Mapping[TopicPartition, OwnershipFence]
 ) -> dict[TopicPartition, OwnershipFence]:
     """The claims whose owner node still exists, under this session."""
-    nodes = zookeeper.get_many([paths.consumer_owner(group, *one) for one in claims])
+    nodes = zookeeper.find_many(claims, lambda one: paths.consumer_owner(group, *one))
     return {
-        one: claim
-        for (one, claim), node in zip(claims.items(), nodes, strict=True)
-        if node is not None and node.data == claim.owner.encode() and node.stat.owner_session == zookeeper.session_id
+        one: claims[one]
+        for one, node in nodes.items()
+        if node.data == claims[one].owner.encode() and node.stat.owner_session == zookeeper.session_id
     }
 
 
@@ -169,25 +169,22 @@ def _versions(
 
     Those were claimed by a write whose answer was lost. Raises OwnershipConflict if one has another owner.
     """
-    names = list(wanted)
-    beside = [paths.ownership_fence(group, *one) for one in names]
-    owners = [paths.consumer_owner(group, *one) for one in names]
-    nodes = zookeeper.get_many([*beside, *owners])
-    ours: set[TopicPartition] = set()
-    for one, owner in zip(names, nodes[len(names) :], strict=True):
-        if owner is not None:
-            holder = owner.data.decode("utf-8", "replace")
-            if owner.stat.owner_session != zookeeper.session_id or holder.rpartition("-")[0] != consumer_id:
+    beside = {paths.ownership_fence(group, *one): one for one in wanted}
+    owners = {paths.consumer_owner(group, *one): one for one in wanted}
+    nodes = zookeeper.find_many([*beside, *owners])
+    ours = {one for path, one in owners.items() if path in nodes}
+    for path, one in owners.items():
+        if path in nodes:
+            holder = nodes[path].data.decode("utf-8", "replace")
+            if nodes[path].stat.owner_session != zookeeper.session_id or holder.rpartition("-")[0] != consumer_id:
                 raise OwnershipConflict(f"group {group!r}: {one} is owned by {holder} still")
-            ours.add(one)
-    found = dict(zip(beside, nodes[: len(names)], strict=True))
-    missing = [path for path, node in found.items() if node is None]
-    below = [*missing, *(path for path, node in zip(owners, nodes[len(names) :], strict=True) if node is None)]
-    zookeeper.ensure_paths(sorted({path.rpartition("/")[0] for path in below}))
-    zookeeper.create_missing(missing, entries.encode({"version": 1}))  # other consumers may do the same
-    again = zookeeper.get_many(beside) if missing else [found[path] for path in beside]
-    versions = {one: node.stat.version for one, node in zip(names, again, strict=True) if node is not None}
-    if len(versions) < len(names):
+    zookeeper.ensure_paths(sorted({path.rpartition("/")[0] for path in (*beside, *owners) if path not in nodes}))
+    missing = [path for path in beside if path not in nodes]
+    if missing:
+        zookeeper.create_missing(missing, entries.encode({"version": 1}))  # other consumers may do the same
+        nodes = zookeeper.find_many(beside)
+    versions = {one: nodes[path].stat.version for path, one in beside.items() if path in nodes}
+    if len(versions) < len(beside):
         raise OwnershipConflict(f"group {group!r}: a topic goes while its partitions are claimed")
     return versions, ours
 

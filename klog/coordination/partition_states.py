@@ -58,17 +58,20 @@ def read_many(
     With `damage`, such a partition is missing, and its error is noted there.
     """
     wanted = list(partitions)
-    where = [paths.partition_state(partition.topic, partition.partition) for partition in wanted]
-    nodes = zookeeper.get_many(where)
-    found: dict[TopicPartition, PartitionState | None] = {}
-    for partition, path, node in zip(wanted, where, nodes, strict=True):
+    found: dict[TopicPartition, PartitionState | None] = dict.fromkeys(wanted)
+    for partition, node in zookeeper.find_many(wanted, _path).items():
         try:
-            found[partition] = None if node is None else _decode(path, node)
+            found[partition] = _decode(_path(partition), node)
         except ZooKeeperError as error:
             if damage is None:
                 raise
             damage[partition] = error.message
+            del found[partition]
     return found
+
+
+def _path(partition: TopicPartition) -> str:
+    return paths.partition_state(partition.topic, partition.partition)
 
 
 def create_many(
@@ -82,13 +85,12 @@ def create_many(
     missing = _missing_folders(zookeeper, states)
     groups: list[list[Operation]] = []
     for partition, state in states.items():
-        path = paths.partition_state(partition.topic, partition.partition)
         group: list[Operation] = []
         for folder in (paths.partitions(partition.topic), paths.partition(partition.topic, partition.partition)):
             if folder in missing:
                 missing.discard(folder)
                 group.append(Create(folder))
-        group.append(Create(path, _encode(state)))
+        group.append(Create(_path(partition), _encode(state)))
         groups.append(group)
     zookeeper.commit_each(groups, fence)
     return {partition: replace(state, version=0) for partition, state in states.items()}
@@ -103,8 +105,7 @@ def write_many(
     KB is written.
     """
     groups: list[list[Operation]] = [
-        [SetData(paths.partition_state(partition.topic, partition.partition), _encode(state), state.version)]
-        for partition, state in states.items()
+        [SetData(_path(partition), _encode(state), state.version)] for partition, state in states.items()
     ]
     assert all(state.version >= 0 for state in states.values()), "a state that was not read cannot be replaced"
     zookeeper.commit_each(groups, fence)
@@ -114,7 +115,7 @@ def write_many(
 def _missing_folders(zookeeper: ZooKeeper, partitions: Iterable[TopicPartition]) -> set[str]:
     topics = sorted({partition.topic for partition in partitions})
     parents = [paths.partitions(topic) for topic in topics]
-    missing = {path for path, node in zip(parents, zookeeper.get_many(parents), strict=True) if node is None}
+    missing = set(parents) - zookeeper.find_many(parents).keys()
     there = {
         paths.partition(topic, int(name))
         for topic, names in zip(topics, zookeeper.children_many(parents), strict=True)

@@ -8,7 +8,7 @@ while two producers with one id would be taken for one.
 from __future__ import annotations
 
 from klog.coordination import entries, paths
-from klog.coordination.zookeeper import Create, SetData, ZooKeeper
+from klog.coordination.zookeeper import ZooKeeper, put
 from klog.errors import BadVersion, NodeExists, SessionLost, ZooKeeperError
 
 BLOCK = 1000
@@ -29,10 +29,7 @@ def claim_block(zookeeper: ZooKeeper, broker_id: int) -> range:
             {"version": 1, "broker": broker_id, "block_start": str(start), "block_end": str(block.stop - 1)}
         )
         try:
-            if node is None:
-                zookeeper.create(path, data, parents=True)
-            else:
-                zookeeper.set(path, data, node.stat.version)
+            zookeeper.multi([put(path, data, node)])
         except (BadVersion, NodeExists, SessionLost):
             continue
         return block
@@ -46,4 +43,4 @@ def skip_below(zookeeper: ZooKeeper, below: int) -> None:
     if node is not None and entries.JsonNode(path, node.data).integer("block_end") + 1 >= below:
         return
     data = entries.encode({"version": 1, "broker": -1, "block_start": "0", "block_end": str(below - 1)})
-    zookeeper.commit([Create(path, data) if node is None else SetData(path, data, node.stat.version)])
+    zookeeper.commit([put(path, data, node)])

@@ -18,10 +18,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from klog.coordination import config_notices, paths
-from klog.coordination.acts import Actor, new_act
+from klog.coordination.acts import Actor, commit_act, new_act
 from klog.coordination.client_settings import RACE_TRIES, settings_of, write_settings
-from klog.coordination.zookeeper import Operation, ZNode, ZooKeeper
-from klog.errors import BadVersion, InvalidRequest, NodeExists, NoNode, SessionLost, ZooKeeperError
+from klog.coordination.zookeeper import ZNode, ZooKeeper
+from klog.errors import InvalidRequest, SessionLost, ZooKeeperError
 from klog.security.quotas import DEFAULT, Entity, QuotaKey, Values, name_of, parse_value, plain_ip, text_of
 
 QUOTA_ACT: Final = "quotas"
@@ -136,28 +136,11 @@ def change(
             after=state_of(after),
             clock=zookeeper.clock,
         )
-        operations: list[Operation] = [
-            write_settings(path, node, wanted),
-            config_notices.of_entity(entity.path),
-            act.write,
-        ]
-        try:
-            zookeeper.commit(operations, [act.write])
-        except (BadVersion, NodeExists):
-            continue
-        except NoNode:
-            _ensure_folders(zookeeper, entity)  # or another client has removed the node: it is read again
-            continue
-        config_notices.forget(zookeeper)
-        return before, after
+        writes = [write_settings(path, node, wanted), config_notices.of_entity(entity.path)]
+        if commit_act(zookeeper, act, writes, [path.rpartition("/")[0], paths.CONFIG_CHANGES]):
+            config_notices.forget(zookeeper)
+            return before, after
     raise SessionLost(f"{path}: others change it all the time; {RACE_TRIES} tries were too late")
-
-
-def _ensure_folders(zookeeper: ZooKeeper, entity: Entity) -> None:
-    folders = [paths.USER_CONFIGS, paths.CLIENT_CONFIGS, paths.IP_CONFIGS, paths.CONFIG_CHANGES, paths.ACTS]
-    if entity.user is not None and entity.client is not None:
-        folders.append(f"{paths.user_config(entity.user)}/clients")
-    zookeeper.ensure_paths(folders)
 
 
 def noticed(found: config_notices.Notices) -> set[Entity]:

@@ -20,7 +20,7 @@ from typing import Any
 
 from klog.coordination import entries, paths
 from klog.coordination.acts import Actor, new_act
-from klog.coordination.zookeeper import MULTI_BYTES_MAX, Check, Create, Operation, SetData, ZNode, ZooKeeper
+from klog.coordination.zookeeper import MULTI_BYTES_MAX, Check, Create, Operation, SetData, ZNode, ZooKeeper, put
 from klog.errors import BadVersion, NodeExists, NoNode, ZooKeeperError
 from klog.protocol.schema_errors import InvalidSchema, InvalidSubject, SchemaError
 
@@ -122,11 +122,8 @@ class SchemaRegistry:
         found = self.known(wanted)
         missing = [one for one in wanted if one not in found]
         if missing:
-            for schema_id, node in zip(
-                missing, self._zookeeper.get_many(list(map(paths.schema, missing))), strict=True
-            ):
-                if node is not None:
-                    found[schema_id] = self._keep(_schema(schema_id, node))
+            for schema_id, node in self._zookeeper.find_many(missing, paths.schema).items():
+                found[schema_id] = self._keep(_schema(schema_id, node))
         return found
 
     def known(self, ids: Iterable[int]) -> dict[int, Schema]:
@@ -158,8 +155,7 @@ class SchemaRegistry:
             names = list(map(paths.group_name, self._zookeeper.find_children(paths.SUBJECTS)))
         else:  # ZooKeeper disconnects a client that asks for a path of a megabyte
             names = [name for name in names if len(name) <= SUBJECT_CHARS_MAX]
-        nodes = self._zookeeper.get_many([paths.subject(name) for name in names])
-        found = [_subject(name, node) for name, node in zip(names, nodes, strict=True) if node is not None]
+        found = [_subject(name, node) for name, node in self._zookeeper.find_many(names, paths.subject).items()]
         return sorted((one for one in found if one.versions or one.level), key=lambda one: one.name)
 
     # --- Writes ---------------------------------------------------------------------------------------------------
@@ -260,8 +256,7 @@ class SchemaRegistry:
                 f"subject {subject.name} has {len(subject.versions)} versions, which is all that its node can hold",
                 hint="delete old versions for good: klog schema delete SUBJECT --version N, and again with --permanent",
             )
-        path = paths.subject(subject.name)
-        return Create(path, data) if node is None else SetData(path, data, node.stat.version)
+        return put(paths.subject(subject.name), data, node)
 
 
 def _acts(actor: Actor | None, before: Subject, after: Subject) -> list[Create]:

@@ -13,10 +13,10 @@ from typing import Final
 from urllib.parse import quote, unquote
 
 from klog.coordination import paths
-from klog.coordination.acts import Actor, new_act
+from klog.coordination.acts import Actor, commit_act, new_act
 from klog.coordination.client_settings import RACE_TRIES, settings_of, write_settings
 from klog.coordination.zookeeper import Watch, ZooKeeper
-from klog.errors import BadVersion, MalformedRequest, NodeExists, NoNode, SessionLost, ZooKeeperError
+from klog.errors import MalformedRequest, NoNode, SessionLost, ZooKeeperError
 from klog.security.quotas import DEFAULT_NODE
 from klog.security.scram import ScramCredential, ScramMechanism
 
@@ -76,14 +76,8 @@ def write(
         new = [one.label for one, credential in changes.items() if credential is not None]
         after |= {label: f"{after[label]}, new" for label in new}
         act = new_act(USER_ACT, actor, user=name, before=before, after=after, clock=zookeeper.clock)
-        try:
-            zookeeper.commit([write_settings(path, node, settings), act.write], [act.write])
-        except NoNode:
-            zookeeper.ensure_paths([paths.USER_CONFIGS, paths.ACTS])
-            continue
-        except (BadVersion, NodeExists):
-            continue
-        return True
+        if commit_act(zookeeper, act, [write_settings(path, node, settings)], [paths.USER_CONFIGS]):
+            return True
     raise SessionLost(f"{path} could not be written in {RACE_TRIES} tries at ZooKeeper {zookeeper.address}")
 
 

@@ -41,43 +41,8 @@ INIT_TICKS = 120
 SYNC_TICKS = 4
 """After two seconds without the others, a server of an ensemble stops serving: well within a session's time-out."""
 
-_HEAP = "# heap.bytes="
-_TLS = """\
-secureClientPort={port}
-secureClientPortAddress={host}
-serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory
-ssl.keyStore.location={key_store}
-ssl.keyStore.type=PEM
-ssl.trustStore.location={trust_store}
-ssl.trustStore.type=PEM
-ssl.clientAuth=none
-"""
-# Java's default class for connections has no TLS. Clients authenticate by scheme digest, not by a certificate.
-_TLS_AMONG_SERVERS = """\
-sslQuorum=true
-ssl.quorum.keyStore.location={key_store}
-ssl.quorum.keyStore.type=PEM
-ssl.quorum.trustStore.location={trust_store}
-ssl.quorum.trustStore.type=PEM
-"""
-_COMMON = """\
-tickTime={tick}
-minSessionTimeout={low}
-maxSessionTimeout={high}
-dataDir={data}
-clientPort={port}
-clientPortAddress={host}
-maxClientCnxns=0
-admin.enableServer=false
-4lw.commands.whitelist=srvr,ruok,conf,stat,mntr,cons,wchs,dump,envi
-autopurge.snapRetainCount=3
-autopurge.purgeInterval=1
-"""
-# forceSync stays at its default, yes: a write that ZooKeeper has acknowledged is on disk.
-_QUORUM = """\
-initLimit={init}
-syncLimit={sync}
-"""
+_HEAP = "# heap.bytes"
+"""For klog; a comment for ZooKeeper."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,60 +87,75 @@ class ServerSettings:
         """The host for this machine's own processes."""
         return LOOPBACK if self.host in EVERYWHERE else self.host
 
-    def write(self, directory: Path, data: Path) -> None:
-        text = _COMMON.format(
-            tick=TICK_MS,
-            low=SESSION_TIMEOUT_MS[0],
-            high=SESSION_TIMEOUT_MS[1],
-            data=_property(str(data)),
-            port=self.port,
-            host=self.host,
-        )
+    def write(self, directory: Path) -> None:
+        data = data_of(directory)
+        lines: dict[str, object] = {
+            "tickTime": TICK_MS,
+            "minSessionTimeout": SESSION_TIMEOUT_MS[0],
+            "maxSessionTimeout": SESSION_TIMEOUT_MS[1],
+            "dataDir": _property(str(data)),
+            "clientPort": self.port,
+            "clientPortAddress": self.host,
+            "maxClientCnxns": 0,
+            "admin.enableServer": "false",
+            "4lw.commands.whitelist": "srvr,ruok,conf,stat,mntr,cons,wchs,dump,envi",
+            "autopurge.snapRetainCount": 3,
+            "autopurge.purgeInterval": 1,
+            # forceSync stays at its default, yes: a write that ZooKeeper has acknowledged is on disk.
+        }
         if self.server_id is not None:
-            text += _QUORUM.format(init=INIT_TICKS, sync=SYNC_TICKS)
-            text += "".join(f"server.{number}={member}\n" for number, member in sorted(self.ensemble.items()))
+            lines |= {"initLimit": INIT_TICKS, "syncLimit": SYNC_TICKS}
+            lines |= {f"server.{number}": member for number, member in sorted(self.ensemble.items())}
             (data / "myid").write_text(f"{self.server_id}\n", encoding="ascii")
         if self.tls is not None:
-            files = {"key_store": _property(self.tls.key_store), "trust_store": _property(self.tls.trust_store)}
-            text += _TLS.format(port=self.tls.port, host=self.tls.host, **files)
-            text += _TLS_AMONG_SERVERS.format(**files) if self.server_id is not None else ""
+            lines |= {
+                "secureClientPort": self.tls.port,
+                "secureClientPortAddress": self.tls.host,
+                # Java's default class for connections has no TLS.
+                "serverCnxnFactory": "org.apache.zookeeper.server.NettyServerCnxnFactory",
+                **self._stores("ssl"),
+                "ssl.clientAuth": "none",  # clients authenticate by scheme digest, not by a certificate
+            }
+            if self.server_id is not None:
+                lines |= {"sslQuorum": "true", **self._stores("ssl.quorum")}
         if self.heap_bytes is not None:
-            text += f"{_HEAP}{self.heap_bytes}\n"
+            lines[_HEAP] = self.heap_bytes
         part = directory / "zoo.cfg.part"
-        part.write_text(text, encoding="ascii")
+        part.write_text("".join(f"{name}={value}\n" for name, value in lines.items()), encoding="ascii")
         part.replace(directory / "zoo.cfg")
 
+    def _stores(self, prefix: str) -> dict[str, str]:
+        assert self.tls is not None
+        found: dict[str, str] = {}
+        for store, file in (("keyStore", self.tls.key_store), ("trustStore", self.tls.trust_store)):
+            found |= {f"{prefix}.{store}.location": _property(file), f"{prefix}.{store}.type": "PEM"}
+        return found
 
-_OF_TLS: Final = {
-    "secureClientPort": "port",
-    "secureClientPortAddress": "host",
-    "ssl.keyStore.location": "key_store",
-    "ssl.trustStore.location": "trust_store",
-}
+
+def data_of(directory: Path) -> Path:
+    return directory / "data"
 
 
-def settings_of(directory: Path, data: Path) -> ServerSettings | None:
+def settings_of(directory: Path) -> ServerSettings | None:
     """The settings of the last start on the directory, running or not; None if there was none."""
-    port, host, heap_bytes, ensemble = None, LOOPBACK, None, {}
-    tls: dict[str, str] = {}
     try:
-        for line in read_text(directory / "zoo.cfg").splitlines():
-            name, _, value = line.partition("=")
-            if name == "clientPort":
-                port = int(value)
-            elif name == "clientPortAddress":
-                host = value
-            elif line.startswith(_HEAP):
-                heap_bytes = int(value)
-            elif name in _OF_TLS:
-                tls[_OF_TLS[name]] = _text(value)
-            elif name.startswith("server."):
-                ensemble[int(name.removeprefix("server."))] = parse_member(value)
-        server_id = int((data / "myid").read_text("ascii")) if ensemble else None
-        listener = TlsListener(int(tls["port"]), tls["host"], tls["key_store"], tls["trust_store"]) if tls else None
+        parted = (line.partition("=") for line in read_text(directory / "zoo.cfg").splitlines())
+        values = {name: value for name, _, value in parted}
+        members = {name.removeprefix("server."): one for name, one in values.items() if name.startswith("server.")}
+        tls = None
+        if "secureClientPort" in values:
+            stores = (_text(values[f"ssl.{store}.location"]) for store in ("keyStore", "trustStore"))
+            tls = TlsListener(int(values["secureClientPort"]), values["secureClientPortAddress"], *stores)
+        return ServerSettings(
+            int(values["clientPort"]),
+            values.get("clientPortAddress", LOOPBACK),
+            int(values[_HEAP]) if _HEAP in values else None,
+            int((data_of(directory) / "myid").read_text("ascii")) if members else None,
+            {int(number): parse_member(one) for number, one in members.items()},
+            tls,
+        )
     except (OSError, ValueError, KeyError, UsageError):
         return None
-    return None if port is None else ServerSettings(port, host, heap_bytes, server_id, ensemble, listener)
 
 
 def parse_ensemble(text: str) -> dict[int, Member]:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from klog.coordination import committed, entries, partition_states, paths, topics
 from klog.coordination.topics import RACE_TRIES, Topic
-from klog.coordination.zookeeper import Check, Create, Delete, Operation, SetData, ZooKeeper
+from klog.coordination.zookeeper import Check, Delete, Operation, ZooKeeper, put
 from klog.errors import BadVersion, NodeExists, NoNode, UnknownTopicOrPartition
 
 BEGUN = b'{"version":1,"begun":true}'
@@ -25,7 +25,7 @@ def mark_for_deletion(zookeeper: ZooKeeper, name: str, fence: Sequence[Operation
         mark = zookeeper.find(path)
         if mark is not None and mark.data == BEGUN:
             return
-        write = Create(path, BEGUN) if mark is None else SetData(path, BEGUN, mark.stat.version)
+        write = put(path, BEGUN, mark)
         try:
             zookeeper.commit([*fence, write], [write])
             return
@@ -55,8 +55,7 @@ def unmark(zookeeper: ZooKeeper, name: str, fence: Sequence[Check]) -> None:
 
 def deletions_begun(zookeeper: ZooKeeper, listed: Sequence[str]) -> set[str]:
     """The topics among these whose deletion a controller has begun."""
-    nodes = zookeeper.get_many([paths.delete_topic(name) for name in listed])
-    return {name for name, node in zip(listed, nodes, strict=True) if node is not None and node.data == BEGUN}
+    return {name for name, node in zookeeper.find_many(listed, paths.delete_topic).items() if node.data == BEGUN}
 
 
 def finish_deletion(zookeeper: ZooKeeper, name: str, fence: Sequence[Check]) -> None:
@@ -78,7 +77,7 @@ def finish_deletion(zookeeper: ZooKeeper, name: str, fence: Sequence[Check]) -> 
     zookeeper.commit_each(groups, fence)
     last = [paths.partitions(name), paths.topic_config(name), paths.topic_id(name)]
     last += [paths.topic(name), paths.delete_topic(name)]
-    present = [Delete(path) for path, node in zip(last, zookeeper.get_many(last), strict=True) if node is not None]
+    present = list(map(Delete, zookeeper.find_many(last)))
     if present:
         zookeeper.commit([*fence, *present])
 
@@ -90,6 +89,4 @@ def _raise_first_epoch(zookeeper: ZooKeeper, topic: Topic, fence: Sequence[Check
     path = paths.topic_epoch(topic.name)
     node = zookeeper.find(path)
     first_epoch = used + 1 if node is None else max(used + 1, entries.number(path, node.data))
-    raised = str(first_epoch).encode()
-    write = Create(path, raised) if node is None else SetData(path, raised, node.stat.version)
-    zookeeper.commit([*fence, write])
+    zookeeper.commit([*fence, put(path, str(first_epoch).encode(), node)])

@@ -32,7 +32,7 @@ from dataclasses import dataclass, field, replace
 
 from klog.config.topic import KEEP_EVERYTHING, usable_settings
 from klog.coordination import config_notices, entries, paths
-from klog.coordination.zookeeper import Check, Create, Operation, SetData, Watch, ZNode, ZooKeeper
+from klog.coordination.zookeeper import Check, Create, Operation, SetData, Watch, ZNode, ZooKeeper, put
 from klog.errors import (
     BadVersion,
     InvalidPartitions,
@@ -138,14 +138,11 @@ def read_all(zookeeper: ZooKeeper, damage: Damage | None = None) -> list[Topic]:
 
 def read_many(zookeeper: ZooKeeper, listed: Sequence[str], damage: Damage | None = None) -> list[Topic]:
     """As `read_all`, for these names; missing topics are skipped."""
-    found = zookeeper.get_many([*map(paths.topic_epoch, listed), *map(paths.topic, listed)])
-    fences, nodes = found[: len(listed)], found[len(listed) :]
+    fences = zookeeper.find_many(listed, paths.topic_epoch)
     decoded = []
-    for name, node, fence in zip(listed, nodes, fences, strict=True):
-        if node is None:
-            continue
+    for name, node in zookeeper.find_many(listed, paths.topic).items():
         try:
-            decoded.append(decode(name, node, -1 if fence is None else fence.stat.version))
+            decoded.append(decode(name, node, fences[name].stat.version if name in fences else -1))
         except ZooKeeperError as error:
             if damage is None:
                 raise
@@ -155,12 +152,9 @@ def read_many(zookeeper: ZooKeeper, listed: Sequence[str], damage: Damage | None
 
 def first_leader_epochs(zookeeper: ZooKeeper, listed: Sequence[str]) -> dict[str, int]:
     """The first leader epoch of each topic's partitions (rule L10); 0 for a name never deleted."""
-    where = [paths.topic_epoch(name) for name in listed]
-    nodes = zookeeper.get_many(where)
-    return {
-        name: 0 if node is None else entries.number(path, node.data)
-        for name, path, node in zip(listed, where, nodes, strict=True)
-    }
+    nodes = zookeeper.find_many(listed, paths.topic_epoch)
+    written = {name: entries.number(paths.topic_epoch(name), node.data) for name, node in nodes.items()}
+    return dict.fromkeys(listed, 0) | written
 
 
 def configs(zookeeper: ZooKeeper, listed: Sequence[str], damage: Damage | None = None) -> dict[str, TopicConfig]:
@@ -169,12 +163,9 @@ def configs(zookeeper: ZooKeeper, listed: Sequence[str], damage: Damage | None =
 
     With `damage`, invalid settings are noted there and skipped, and retention with them (`usable_settings`).
     """
-    where = [paths.topic_config(name) for name in listed]
-    found = {}
-    for name, path, node in zip(listed, where, zookeeper.get_many(where), strict=True):
-        if node is None:
-            found[name] = TopicConfig({})
-            continue
+    found = {name: TopicConfig({}) for name in listed}
+    for name, node in zookeeper.find_many(listed, paths.topic_config).items():
+        path = paths.topic_config(name)
         try:
             settings = entries.JsonNode(path, node.data).text_map("config")
             wrong: list[str] = []
@@ -231,13 +222,8 @@ def _still_held(
     zookeeper: ZooKeeper, broker_id: int, replicas: Mapping[TopicPartition, uuid.UUID]
 ) -> set[TopicPartition]:
     listed = sorted({name.topic for name in replicas})
-    found = zookeeper.get_many([*map(paths.topic, listed), *map(paths.delete_topic, listed)])
-    nodes, marks = found[: len(listed)], found[len(listed) :]
-    there = {
-        name: decode(name, node, -1)
-        for name, node, mark in zip(listed, nodes, marks, strict=True)
-        if node is not None and mark is None
-    }
+    nodes, marks = zookeeper.find_many(listed, paths.topic), zookeeper.find_many(listed, paths.delete_topic)
+    there = {name: decode(name, node, -1) for name, node in nodes.items() if name not in marks}
     return {
         name
         for name, topic_id in replicas.items()
@@ -274,13 +260,12 @@ def create(
             )
         fence_version = 0 if epoch_node is None else epoch_node.stat.version + 1
         topic = Topic(name, uuid.uuid4(), partitions, 0, fence_version)
-        config_data = entries.encode({"version": 1, "config": dict(settings)})
         made = Create(paths.topic(name), encode(topic))
         operations: list[Operation] = [
             *fence,
             # Settings may have been left by a ZooKeeper-era tool's deletion.
-            SetData(config, config_data, config_node.stat.version) if config_node else Create(config, config_data),
-            SetData(epoch, epoch_node.data, epoch_node.stat.version) if epoch_node else Create(epoch, b"0"),
+            put(config, entries.encode({"version": 1, "config": dict(settings)}), config_node),
+            put(epoch, b"0" if epoch_node is None else epoch_node.data, epoch_node),
             _remember(topic, id_node is not None),
             made,
             *also,
@@ -324,12 +309,9 @@ def give_id(zookeeper: ZooKeeper, topic: Topic, fence: Sequence[Check]) -> Topic
 
 def remember_ids(zookeeper: ZooKeeper, listed: Sequence[Topic], fence: Sequence[Check]) -> None:
     """Write the UUIDs beside the topics, if missing. Raises BadVersion if the fence fails."""
-    nodes = zookeeper.get_many([paths.topic_id(topic.name) for topic in listed])
-    missing = [
-        [_remember(topic, node is not None)]
-        for topic, node in zip(listed, nodes, strict=True)
-        if topic.topic_id is not None and (node is None or node.data != uuid_text(topic.topic_id).encode())
-    ]
+    nodes = zookeeper.find_many((topic.name for topic in listed), paths.topic_id)
+    wanted = {topic.name: _remember(topic, topic.name in nodes) for topic in listed if topic.topic_id is not None}
+    missing = [[one] for name, one in wanted.items() if name not in nodes or nodes[name].data != one.data]
     zookeeper.commit_each(missing, fence)
 
 

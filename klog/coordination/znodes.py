@@ -70,6 +70,11 @@ class Check(NamedTuple):
 Operation = Create | SetData | Delete | Check
 
 
+def put(path: str, data: bytes, node: ZNode | None) -> Create | SetData:
+    """The operation that creates a node, or replaces it as it was read."""
+    return Create(path, data) if node is None else SetData(path, data, node.stat.version)
+
+
 def size_bytes(operation: Operation, chroot: str = "") -> int:
     """An estimate of an operation's bytes in a request: path, data, and 64 for head, lengths and flags.
 

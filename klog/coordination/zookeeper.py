@@ -20,12 +20,13 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from kazoo import exceptions as kazoo_errors
 from kazoo.client import KazooClient
 from kazoo.handlers.threading import KazooTimeoutError
-from kazoo.protocol.states import KazooState, WatchedEvent, ZnodeStat
+from kazoo.protocol.states import KazooState, WatchedEvent
 from kazoo.retry import KazooRetry
 from kazoo.security import ACL, Id
 
@@ -50,6 +51,7 @@ from klog.coordination.znodes import (
     ZNode,
     batches,
     is_left_by,
+    put,
     size_bytes,
 )
 from klog.coordination.zookeeper_access import ZooKeeperServers, access_of
@@ -71,6 +73,7 @@ __all__ = [
     "ZNode",
     "ZooKeeper",
     "batches",
+    "put",
     "size_bytes",
 ]
 
@@ -90,6 +93,8 @@ LOST_EVERY_S = 1.0
 AWAY_WAIT_S = 0.2
 """Also the pause between a caller's repeated attempts."""
 
+
+K = TypeVar("K")
 
 Watch = Callable[[WatchEvent], None]
 OnState = Callable[[SessionState], None]
@@ -342,6 +347,12 @@ class ZooKeeper:
         found = self._read_each("get", paths, DATA, self._client.get_async)
         return [None if answer is None else ZNode(answer[0] or b"", _stat(answer[1])) for answer in found]
 
+    def find_many(self, keys: Iterable[K], path_of: Callable[[K], str] = str) -> dict[K, ZNode]:
+        """The nodes of these keys that exist, in one round, in the order given. By default the keys are paths."""
+        wanted = list(keys)
+        nodes = self.get_many(list(map(path_of, wanted)))
+        return {key: node for key, node in zip(wanted, nodes, strict=True) if node is not None}
+
     def _read_each(self, operation: str, paths: Sequence[str], what: int, send_one: Callable[[str], Any]) -> list[Any]:
         """By multi-reads; by ``send_one`` where the server does not know them."""
         if not self._multi_read:
@@ -355,7 +366,7 @@ class ZooKeeper:
 
         found: list[Any] = []
         for part in parts_of(paths):
-            answers = self._read(operation, " ".join(part), send, part)
+            answers = self._read(operation, " ".join(part), partial(send, part))
             for path, answer in zip(part, answers, strict=True):
                 if isinstance(answer, Exception):
                     raise translated(answer, operation, path, str(self.address), self.access) from answer
@@ -386,22 +397,11 @@ class ZooKeeper:
         """One answer per path, None for NoNode; repeats the whole round after a lost connection."""
         deadline = self.clock.monotonic_s() + self.operation_timeout_s
         while True:
-            self._await_connected(deadline, operation)
-            started = self.clock.monotonic_s()
-            pending = [send(path) for path in paths]
-            answers: list[Any] = []
             try:
-                for path, result in zip(paths, pending, strict=True):
-                    with self._translated(operation, path, traced_from=started):
-                        try:
-                            answers.append(self._result(result, deadline))
-                        except absent:
-                            answers.append(None)
-            except SessionLost:
-                if self._stopping or self.clock.monotonic_s() >= deadline:
+                return self._once(operation, paths, send, absent, deadline)
+            except SessionLost as error:
+                if isinstance(error, _Away) or self._stopping or self.clock.monotonic_s() >= deadline:
                     raise
-                continue
-            return answers
 
     def sync(self, path: str) -> None:
         """Bring the server up to date: later reads see every write done before, by any client."""
@@ -445,9 +445,8 @@ class ZooKeeper:
     def ensure_paths(self, paths: Sequence[str]) -> None:
         """As `ensure_path` of each, in two rounds: read which are missing, then create those."""
         folders = dict.fromkeys(folder for path in paths for folder in (*ancestors(path), path))
-        there = self.get_many(list(folders))
-        missing = [folder for folder, node in zip(folders, there, strict=True) if node is None]
-        self.create_missing(missing)
+        there = self.find_many(folders)
+        self.create_missing([folder for folder in folders if folder not in there])
 
     def create_missing(self, paths: Sequence[str], data: bytes = b"") -> None:
         """Create persistent nodes, or accept existing ones, a thousand at once. Those without a parent are left out."""
@@ -489,8 +488,8 @@ class ZooKeeper:
         identities = self.access.identities if self.access.sets_acls else None
         return None if identities is None else [_kazoo_acl(one) for one in acls_of(path, identities)]
 
-    def multi(self, operations: Sequence[Operation]) -> list[str | Stat | None]:
-        """All or nothing. One result per operation: the path created, the Stat written, or None.
+    def multi(self, operations: Sequence[Operation]) -> None:
+        """All or nothing.
 
         Raises the first failing operation's error, with its path; SessionLost: all or nothing may have happened;
         ZooKeeperError above MULTI_BYTES_MAX (rule Z3): see `batches`.
@@ -499,7 +498,7 @@ class ZooKeeper:
         if size > MULTI_BYTES_MAX:
             raise ZooKeeperError(f"a multi of {len(operations)} operations has {size} bytes; at most {MULTI_BYTES_MAX}")
         if not operations:
-            return []
+            return
 
         def send() -> Any:
             transaction = self._client.transaction()
@@ -525,7 +524,6 @@ class ZooKeeper:
                 raise translated(outcome, what, operation.path, access=self.access) from outcome
         if any(isinstance(outcome, Exception) for outcome in outcomes):
             raise ZooKeeperError(f"multi on {operations[0].path} was rolled back without a reason")
-        return [_stat(outcome) if isinstance(outcome, ZnodeStat) else _text(outcome) for outcome in outcomes]
 
     # --- Writes: decided although an answer may be lost (rule Z2) -----------------------------------------------------
 
@@ -571,27 +569,36 @@ class ZooKeeper:
         Another client's equal write at that version looks the same, and has wanted the same.
         """
         last = {one.path: one for one in operations if not isinstance(one, Check)}
-        nodes = self.get_many(list(last))
-        return bool(last) and all(is_left_by(one, node) for one, node in zip(last.values(), nodes, strict=True))
+        nodes = self.find_many(last)
+        return bool(last) and all(is_left_by(one, nodes.get(path)) for path, one in last.items())
 
     # --- Below --------------------------------------------------------------------------------------------------------
 
-    def _read(self, operation: str, path: str, send: Callable[..., Any], *arguments: Any) -> Any:
-        deadline = self.clock.monotonic_s() + self.operation_timeout_s
-        while True:
-            try:
-                return self._once(operation, path, lambda: send(*arguments), deadline)
-            except SessionLost as error:
-                if isinstance(error, _Away) or self._stopping or self.clock.monotonic_s() >= deadline:
-                    raise
+    def _read(self, operation: str, path: str, send: Callable[[], Any]) -> Any:
+        return self._read_many(operation, [path], lambda _: send(), absent=())[0]
 
     def _write(self, operation: str, path: str, send: Callable[[], Any]) -> Any:
-        return self._once(operation, path, send, self.clock.monotonic_s() + self.operation_timeout_s)
+        deadline = self.clock.monotonic_s() + self.operation_timeout_s
+        return self._once(operation, [path], lambda _: send(), (), deadline)[0]
 
-    def _once(self, operation: str, path: str, send: Callable[[], Any], deadline: float) -> Any:
-        self._await_connected(deadline, f"{operation} {path}")
-        with self._translated(operation, path, traced_from=self.clock.monotonic_s()):
-            return self._result(send(), deadline)
+    def _once(
+        self,
+        operation: str,
+        paths: Sequence[str],
+        send: Callable[[str], Any],
+        absent: tuple[type[Exception], ...],
+        deadline: float,
+    ) -> list[Any]:
+        self._await_connected(deadline, f"{operation} {paths[0]}" if len(paths) == 1 else operation)
+        started = self.clock.monotonic_s()
+        answers: list[Any] = []
+        for path, result in [(path, send(path)) for path in paths]:
+            with self._translated(operation, path, started):
+                try:
+                    answers.append(result.get(timeout=max(0.001, deadline - self.clock.monotonic_s())))
+                except absent:
+                    answers.append(None)
+        return answers
 
     def _await_connected(self, deadline: float, what: str) -> None:
         """Wait for a connection: without one, kazoo would queue a request and send it whenever it reconnects."""
@@ -603,17 +610,14 @@ class ZooKeeper:
             state = "closed" if self._stopping else self._state.value if self._state else "not connected"
             raise _Away(f"ZooKeeper at {self.address}: {what}: the session is {state}", hint="is ZooKeeper running?")
 
-    def _result(self, result: Any, deadline: float) -> Any:
-        return result.get(timeout=max(0.001, deadline - self.clock.monotonic_s()))
-
     @contextmanager
-    def _translated(self, operation: str, path: str, traced_from: float | None = None) -> Iterator[None]:
+    def _translated(self, operation: str, path: str, traced_from: float) -> Iterator[None]:
         try:
             yield
         except (kazoo_errors.KazooException, KazooTimeoutError) as error:
             raise translated(error, operation, path, str(self.address), self.access) from error
         finally:
-            if self._trace is not None and traced_from is not None:
+            if self._trace is not None:
                 self._trace(operation, path, (self.clock.monotonic_s() - traced_from) * 1000)
 
 
@@ -654,7 +658,3 @@ def _stat(stat: Any) -> Stat:
 def _unsigned(session: int) -> int:
     """Session ids are 64 bits; kazoo reads them as signed, zkCli and ZooKeeper's logs print them as unsigned hex."""
     return session & 0xFFFF_FFFF_FFFF_FFFF
-
-
-def _text(outcome: Any) -> str | None:
-    return outcome if isinstance(outcome, str) else None

@@ -17,17 +17,17 @@ topics. The session of every broker is over, so brokers register by themselves.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 from uuid import UUID
 
-from klog.coordination import cluster, producer_ids, restoring
+from klog.coordination import cluster, entries, partition_states, paths, producer_ids, topics
 from klog.coordination import controller_election as controllers
 from klog.coordination.partition_states import NO_LEADER, PartitionState
 from klog.coordination.registry_copy import PartitionCopy, RegistryCopy, TopicCopy
 from klog.coordination.topics import Topic
-from klog.coordination.zookeeper import ZooKeeper
-from klog.errors import Refused
+from klog.coordination.zookeeper import Create, ZooKeeper
+from klog.errors import NodeExists, Refused
 from klog.metrics import Count
 from klog.names import TopicPartition, counted
 from klog.tools.registry_facts import DirFacts, Reach, ReplicaFacts
@@ -223,7 +223,8 @@ def check_target(zookeeper: ZooKeeper, plan: RebuildPlan) -> None:
 def apply_rebuild(zookeeper: ZooKeeper, plan: RebuildPlan, count: Count | None = None) -> None:
     """Write it; may be cut off anywhere and repeated. Refused where something else stands there.
 
-    ``count``: of topics.
+    There is no other writer yet, as the cluster's id is written last: what is found there is from an interrupted
+    rebuild, or another cluster's. ``count``: of topics.
     """
     count = count or Count()
     count.total = len(plan.topics)
@@ -233,8 +234,45 @@ def apply_rebuild(zookeeper: ZooKeeper, plan: RebuildPlan, count: Count | None =
     producer_ids.skip_below(zookeeper, plan.producer_ids_below)
     states: dict[TopicPartition, PartitionState] = {}
     for one in plan.topics:
-        restoring.restore_topic(zookeeper, Topic(one.name, one.topic_id, one.assignment, 0, 0), one.settings)
+        _restore_topic(zookeeper, Topic(one.name, one.topic_id, one.assignment, 0, 0), one.settings)
         states.update({TopicPartition(one.name, number): state for number, state in one.states.items()})
         count.done += 1
-    restoring.restore_states(zookeeper, states)
+    _restore_states(zookeeper, states)
     cluster.restore_id(zookeeper, plan.cluster_id)
+
+
+def _restore_topic(zookeeper: ZooKeeper, known: Topic, settings: Mapping[str, str]) -> None:
+    """Create a topic under its old id, with its settings. The same topic may already exist.
+
+    Raises Refused if another topic of that name exists.
+    """
+    written = [
+        Create(paths.topic_config(known.name), entries.encode({"version": 1, "config": dict(settings)})),
+        Create(paths.topic_epoch(known.name), b"0"),
+        Create(paths.topic(known.name), topics.encode(known)),
+    ]
+    try:
+        zookeeper.commit(written)
+    except NodeExists:
+        if not zookeeper.holds(written):
+            raise Refused(
+                f"ZooKeeper {zookeeper.address} has another topic {known.name!r}",
+                hint="name an empty chroot: --zookeeper host:port/chroot",
+            ) from None
+
+
+def _restore_states(zookeeper: ZooKeeper, states: Mapping[TopicPartition, PartitionState]) -> None:
+    """Create states of partitions, at version 0. The same states may already exist.
+
+    Raises Refused if a partition has another state.
+    """
+    there = partition_states.read_many(zookeeper, states)
+    for name, found in there.items():
+        if found is not None and replace(found, version=-1) != states[name]:
+            raise Refused(
+                f"ZooKeeper node {paths.partition_state(name.topic, name.partition)} holds another state",
+                hint="name an empty chroot: --zookeeper host:port/chroot",
+            )
+    missing = {name: states[name] for name, found in there.items() if found is None}
+    if missing:
+        partition_states.create_many(zookeeper, missing, ())

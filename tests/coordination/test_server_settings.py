@@ -54,7 +54,7 @@ def test_the_heap_is_set_remembered_and_told(start: Start) -> None:
     with pytest.raises(Refused, match="options"):
         start(heap_bytes=97 << 20)
     assert start() == server
-    remembered = settings_of(server.directory, server.directory / "data")
+    remembered = settings_of(server.directory)
     assert remembered is not None and remembered.heap_bytes == 96 << 20
 
 
@@ -71,10 +71,10 @@ def test_settings_are_read_as_they_were_written(tmp_path: Path) -> None:
         ServerSettings(2181, "0.0.0.0", 256 << 20),
         ServerSettings(2181, "10.0.0.1", None, 2, THREE),
     ):
-        settings.write(tmp_path, data)
-        assert settings_of(tmp_path, data) == settings
+        settings.write(tmp_path)
+        assert settings_of(tmp_path) == settings
     (data / "myid").unlink()
-    assert settings_of(tmp_path, data) is None  # not one that is alone
+    assert settings_of(tmp_path) is None  # not one that is alone
 
 
 def test_ensembles_as_they_are_named() -> None:

@@ -159,7 +159,7 @@ def test_the_servers_of_an_ensemble_encrypt_among_themselves(
     def started(one: int) -> ZooKeeperServer:
         options = {"port": first + one - 1, "server_id": one, "ensemble": members, "tls": files}
         server = embedded.start(tmp_path / str(one), cache=klog_home() / "cache", **options)  # type: ignore[arg-type]
-        server.await_answering()
+        server.await_serving()
         return server
 
     servers: list[ZooKeeperServer] = []
@@ -193,10 +193,10 @@ def test_settings_are_read_as_they_were_written(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     listener = TlsListener(2182, "10.1.2.3", "/a folder/ä€\U0001f511.pem", "/ca\\.pem")
     written = ServerSettings(1234, tls=listener)
-    written.write(tmp_path, tmp_path / "data")
-    assert settings_of(tmp_path, tmp_path / "data") == written
+    written.write(tmp_path)
+    assert settings_of(tmp_path) == written
     replace(written, tls=None).write(tmp_path, tmp_path / "data")
-    assert settings_of(tmp_path, tmp_path / "data") == replace(written, tls=None)
+    assert settings_of(tmp_path) == replace(written, tls=None)
 
 
 @each(

@@ -35,6 +35,7 @@ from klog.server.image import BrokerImage, ClusterImage
 from klog.server.replicas.deletions import Deletions
 from klog.server.replicas.fetchers import Fetchers
 from klog.server.replicas.led_partitions import LedPartitions
+from klog.server.replicas.opening import Assignment
 from klog.server.replicas.replica_session import ReplicaSession
 from klog.server.runtime import Identity, Runtime
 from klog.storage.filesystem import FileSystem, OsFileSystem
@@ -271,8 +272,12 @@ class Side:
     ) -> Follower:
         self.resign(name)
         return self.fetchers.follow(
-            name, TOPIC_ID, self.log(name), leader, epoch, 0, high_watermark, keep_truncated=keep_truncated
+            assigned(leader, epoch, name), self.log(name), high_watermark, keep_truncated=keep_truncated
         )
+
+
+def assigned(leader: int, epoch: int, name: TopicPartition = NAME, topic_id: uuid.UUID = TOPIC_ID) -> Assignment:
+    return Assignment(name, topic_id, (), PartitionState(leader, epoch, (), 0, version=0))
 
 
 def fill(side: Side, *epochs: int, mark: int = 0) -> list[int]:

@@ -13,7 +13,7 @@ from klog.config import LogConfig
 from klog.errors import StorageError
 from klog.replication.follower import FollowerState
 from klog.storage.filesystem import OsFileSystem
-from tests.replication.side import NAME, Side, append, batch, content, two_sides
+from tests.replication.side import NAME, Side, append, assigned, batch, content, two_sides
 from tests.rows import each
 from tests.storage.log_cases import delete_records
 from tests.until import until_async as until
@@ -123,7 +123,7 @@ async def test_another_topic_of_the_same_name_is_not_fetched(tmp_path: Path) -> 
     async with two_sides(tmp_path) as (one, two):
         led = one.lead(5)
         await append(led, batch())
-        two.fetchers.follow(NAME, uuid.UUID(int=8), two.log(), 1, 5, 0)
+        two.fetchers.follow(assigned(1, 5, topic_id=uuid.UUID(int=8)), two.log())
         await asyncio.sleep(0.1)
         assert two.log().end.address == 0
 

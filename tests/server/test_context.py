@@ -14,7 +14,7 @@ from klog.coordination.brokers import Broker, Registration
 from klog.coordination.partition_states import NO_LEADER, PartitionState
 from klog.coordination.topics import Topic
 from klog.names import TopicPartition
-from klog.server.controller.context import Context
+from klog.server.controller.context import Context, KnownBroker
 
 NAME = TopicPartition("t", 0)
 BROKERS = (1, 2, 3, 4)
@@ -45,20 +45,18 @@ def contexts(draw: st.DrawFn) -> Context:
     replicas = tuple(draw(st.permutations(BROKERS))[:3])
     context.topics["t"] = Topic("t", TOPIC_ID, {0: replicas}, 0, 0)
     for one in BROKERS:
-        if draw(mostly(True)):
-            context.registered[one] = Registration(Broker(one, "host", 9092), 100 + one, one, 0, 0)
+        if not draw(mostly(True)):
+            continue
+        known = context.brokers[one] = KnownBroker(Registration(Broker(one, "host", 9092), 100 + one, one, 0, 0))
+        known.is_refused, known.is_heard = draw(mostly(False)), draw(mostly(True))
         if draw(mostly(False)):
-            context.refused[one] = 100 + one
-        if draw(mostly(True)):
-            context.heard[one] = 100 + one
+            context.leaving.add(one)
         if draw(mostly(False)):
-            context.leaving[one] = 100 + one
-        if draw(mostly(False)):
-            context.lost[one] = {NAME}
+            known.lost = {NAME}
         if draw(mostly(True)):
             topic_id = TOPIC_ID if draw(mostly(True)) else uuid.UUID(int=8)
             facts = Facts(topic_id, draw(mostly(True)))
-            context.facts[one] = {NAME: facts} if draw(mostly(True)) else {}  # type: ignore[dict-item]
+            known.facts = {NAME: facts} if draw(mostly(True)) else {}  # type: ignore[dict-item]
     if draw(mostly(True)):
         isr = tuple(draw(st.permutations(replicas))[: draw(st.integers(1, 3))])
         leader = draw(st.sampled_from([isr[0]] * 8 + [NO_LEADER, replicas[-1]]))
@@ -83,7 +81,7 @@ def test_it_is_taken_where_all_are_well() -> None:
     context = Context(config, lambda: 0.0)
     context.topics["t"] = Topic("t", TOPIC_ID, {0: (1, 2)}, 0, 0)
     for one in (1, 2):
-        context.registered[one] = Registration(Broker(one, "host", 9092), 100 + one, one, 0, 0)
+        context.brokers[one] = KnownBroker(Registration(Broker(one, "host", 9092), 100 + one, one, 0, 0))
     context.take_states({NAME: PartitionState(1, 3, (1, 2), 5, version=2, incarnations=(101, 102))})
     with patch.object(Context, "election_input", side_effect=AssertionError):
         assert context.decide(NAME) is None

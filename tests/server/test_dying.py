@@ -21,7 +21,7 @@ from klog.server.authority import Authority
 from klog.server.broker_probes import BrokerProbes
 from klog.server.controller import broker_channels, controller_election
 from klog.server.controller.broker_channels import BrokerChannel
-from klog.server.controller.context import Context
+from klog.server.controller.context import Context, KnownBroker
 from klog.server.controller.controller import Controller
 from klog.server.controller.controller_election import ControllerElection
 from klog.server.controller.metadata_updates import MetadataUpdates
@@ -260,12 +260,12 @@ async def test_a_broker_that_refuses_counts_as_dead_however_its_registration_was
     peers = Peers(first(Connection()), Doubts(), nothing)
     controller = Controller(runtime, ClusterImage(), authority, peers, FormerBrokers(runtime.loop.time))
     context = controller.context
-    context.registered = {2: replace(early, fence_version=1)}
+    context.brokers = {2: KnownBroker(replace(early, fence_version=1))}
     controller.described(early, ())
-    assert context.facts == {2: {}}
+    assert context.brokers[2].facts == {}
     controller.refused(early)
     assert not context.is_live(2)
     assert events == ["broker-down"]
-    context.refused.clear()
+    context.brokers[2].is_refused = False
     controller.refused(replace(early, incarnation=INCARNATION - 1))
     assert context.is_live(2), "an earlier incarnation says nothing of this one"

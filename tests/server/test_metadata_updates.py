@@ -20,9 +20,8 @@ from klog.protocol import codec
 from klog.protocol.apis import ApiKey
 from klog.protocol.codec import EncodedRequest
 from klog.server.controller import metadata_updates, requests
-from klog.server.controller.context import Context
+from klog.server.controller.context import Context, KnownBroker, TopicTable
 from klog.server.controller.metadata_updates import MetadataUpdates
-from klog.server.controller.topic_table import TopicTable
 
 HEAD = {"controller_id": 1, "controller_epoch": 5}
 
@@ -34,7 +33,7 @@ def topic_of(name: str, partitions: dict[int, tuple[int, ...]]) -> Topic:
 def context_of(*names: str) -> Context:
     context = Context(BrokerConfig.parse({"broker.id": "1", "zookeeper.connect": "127.0.0.1:1"}), time.monotonic)
     for one in (1, 2, 3):
-        context.registered[one] = Registration(Broker(one, f"host-{one}", 9092), 100 + one, one, 0, 0)
+        context.brokers[one] = KnownBroker(Registration(Broker(one, f"host-{one}", 9092), 100 + one, one, 0, 0))
     for name in names:
         add(context, name)
     context.group_slots = {0: SlotHolder(0, 1, 101, 1, 0)}
@@ -77,7 +76,7 @@ def test_everything_is_what_one_broker_alone_would_be_sent() -> None:
         plain = everything(context, incarnation)
         assert codec.encode_request(sent, 7, "klog-broker-1") == codec.encode_request(plain, 7, "klog-broker-1")
         assert sent.decoded() == plain
-    context.deleting.add("b")
+    context.deleting["b"] = set()
     updates.changed(gone={"b": None})
     assert [one.name for one in updates.request(0, 102).decoded().topics] == ["a", "c"]
 
@@ -142,11 +141,11 @@ def test_bytes_that_are_kept_are_dropped_with_whatever_they_say() -> None:
 
     lead(context, TopicPartition("a", 0), 2, epoch=3, version=4)  # read again, and no broker was told
     check()
-    context.refused[3] = 103  # its replicas are offline
+    context.brokers[3].is_refused = True  # its replicas are offline
     check()
-    context.lost[1] = {TopicPartition("b", 0)}
+    context.brokers[1].lost = {TopicPartition("b", 0)}
     check()
-    context.lost[1].clear()
+    context.brokers[1].lost.clear()
     check()
 
 
@@ -176,7 +175,8 @@ async def test_so_many_at_a_time_are_sent_everything(monkeypatch: Any) -> None:
     )
 )
 def test_a_table_knows_who_has_replicas(changes: list[tuple[str, dict[int, tuple[int, ...]] | None]]) -> None:
-    table = TopicTable({"a": topic_of("a", {0: (1, 2)})})
+    table = TopicTable()
+    table["a"] = topic_of("a", {0: (1, 2)})
     for name, partitions in changes:
         if partitions is None:
             table.pop(name, None)

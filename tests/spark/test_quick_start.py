@@ -12,12 +12,11 @@ from typing import Any
 import pyspark
 import pytest
 
+from klog.coordination.class_archive import NONE, TRIES, ClassArchive
 from klog.coordination.java import find_java
 from klog.errors import UsageError
-from klog.spark.running import class_archive
-from klog.spark.running.class_archive import NONE, ClassArchive, open_archive
 from klog.spark.running.daemon import without_zips
-from klog.spark.running.session import SparkTarget
+from klog.spark.running.session import OTHER_CLASS_PATH, OTHER_FLAGS, SparkTarget, open_spark_archive
 from tests.broker_fixture import ROOT
 from tests.until import until
 
@@ -27,19 +26,19 @@ WRITTEN_S = 60.0
 
 @pytest.fixture(autouse=True)
 def untuned(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in (*class_archive._OTHER_FLAGS, *class_archive._OTHER_CLASS_PATH):
+    for name in (*OTHER_FLAGS, *OTHER_CLASS_PATH):
         monkeypatch.delenv(name, raising=False)
 
 
 def opened(cache: Path) -> ClassArchive:
-    return open_archive(cache, JARS, "")
+    return open_spark_archive(cache, "")
 
 
 def part_of(cache: Path) -> Path:
     """Where the archive is to be written, as the flags of a start that writes say it; that start fails at once."""
     archive = opened(cache)
     archive.close()
-    return Path(archive.flags.removeprefix("-XX:ArchiveClassesAtExit="))
+    return Path(archive.flags[0].removeprefix("-XX:ArchiveClassesAtExit="))
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +58,7 @@ def test_what_a_jvm_has_written_serves_the_next(tmp_path: Path, archive: Path) -
     shutil.copy(archive, part_of(tmp_path))
     found = opened(tmp_path)
     (kept,) = tmp_path.glob("*.jsa")
-    assert (found.flags.split()[0], found.lock) == (f"-XX:SharedArchiveFile={kept}", None)
+    assert (found.flags[0], found.lock) == (f"-XX:SharedArchiveFile={kept}", None)
     assert not list(tmp_path.glob("*.part"))
     assert opened(tmp_path) == found
 
@@ -77,8 +76,24 @@ def test_a_jvm_that_was_killed_while_it_wrote_leaves_nothing_that_is_used(tmp_pa
     part.write_bytes(bytes(4096) + archive.read_bytes()[4096:100_000])  # its head comes last
     again = opened(tmp_path)
     again.close()
-    assert again.flags == f"-XX:ArchiveClassesAtExit={part}"
+    assert again.flags == (f"-XX:ArchiveClassesAtExit={part}",)
     assert not list(tmp_path.glob("*.jsa"))
+
+
+def test_where_no_archive_can_be_written_it_is_not_tried_for_ever(tmp_path: Path) -> None:
+    for _ in range(TRIES):
+        assert part_of(tmp_path).suffix == ".part"
+    assert opened(tmp_path) == NONE
+
+
+def test_an_archive_that_was_cut_off_is_removed(tmp_path: Path, archive: Path) -> None:
+    shutil.copy(archive, part_of(tmp_path))
+    opened(tmp_path)
+    (kept,) = tmp_path.glob("*.jsa")
+    kept.chmod(0o644)
+    kept.write_bytes(kept.read_bytes()[:-1])
+    opened(tmp_path).close()
+    assert not kept.exists()
 
 
 @pytest.mark.parametrize("name", ["JAVA_TOOL_OPTIONS", "HADOOP_CONF_DIR", "SPARK_HOME"])
@@ -93,6 +108,10 @@ def test_who_tunes_the_jvm_or_its_class_path_gets_no_archive(
 def test_a_cache_that_cannot_be_written_costs_the_archive_alone(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     assert opened(tmp_path / "file") == NONE
+    part_of(tmp_path)
+    (lock,) = tmp_path.glob("*.lock")
+    lock.write_text("something else")
+    assert opened(tmp_path) == NONE
 
 
 def test_the_zips_of_the_package_are_passed_over_and_those_of_an_installed_spark_are_not(tmp_path: Path) -> None:
@@ -157,5 +176,5 @@ def test_the_second_start_maps_what_the_first_has_written(tmp_path: Path) -> Non
         return done.stdout.strip()
 
     assert started() == "False"
-    until(lambda: list(tmp_path.glob("*.part")), timeout_s=WRITTEN_S)
+    until(lambda: list(tmp_path.glob("*.part")), WRITTEN_S)
     assert started("session") == "True"

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Final, NamedTuple, ParamSpec, TypeVar
+from typing import Final, ParamSpec, TypeVar
 
 from klog.coordination import acts
 from klog.coordination.acts import Act
@@ -25,13 +25,6 @@ T = TypeVar("T")
 
 GATHER_S: Final = 0.2
 """Acts written within this time are read together: each read lists all names."""
-
-
-class _Found(NamedTuple):
-    names: frozenset[str]
-    """All existing acts."""
-    fresh: list[tuple[int, Act]]
-    """New acts, with their transactions."""
 
 
 class ActPublisher:
@@ -66,15 +59,15 @@ class ActPublisher:
     async def _tell_all(self) -> None:
         if self._known is None:
             self._told_zxid = await self._run(acts.published, self._runtime.zookeeper)
-        found = await self._run(self._read, self._known, self._told_zxid)
-        self._known = found.names
-        for zxid, act in found.fresh:
+        names, fresh = await self._run(self._read, self._known, self._told_zxid)
+        self._known = names
+        for zxid, act in fresh:
             if zxid > self._told_zxid:
                 self._runtime.tell("act", **act.event())
                 self._told_zxid = zxid
                 self._told.set()
-        self._since_forgetting += len(found.fresh)
-        if len(found.names) > acts.KEPT_MAX or self._since_forgetting >= acts.LOOKED_AT_EVERY:
+        self._since_forgetting += len(fresh)
+        if len(names) > acts.KEPT_MAX or self._since_forgetting >= acts.LOOKED_AT_EVERY:
             await self._run(acts.forget_oldest, self._runtime.zookeeper)
             self._since_forgetting = 0
         await asyncio.sleep(GATHER_S)
@@ -83,14 +76,15 @@ class ActPublisher:
         """In a thread of its own purpose: thousands of acts must not delay elections."""
         return await self._runtime.executors.run(Purpose.OTHER, function, *arguments, **named)
 
-    def _read(self, known: frozenset[str] | None, published: int) -> _Found:
-        """In a thread. Reads nothing at the beginning of a term if all acts were published."""
+    def _read(self, known: frozenset[str] | None, published: int) -> tuple[frozenset[str], list[tuple[int, Act]]]:
+        """In a thread: the ids of all acts, and the new ones with their transactions. Reads no act at the beginning of
+        a term if all were published."""
         zookeeper = self._runtime.zookeeper
         names = acts.list_ids(zookeeper, self._watch)
         if known is None and acts.last_change(zookeeper) <= published:
-            return _Found(frozenset(names), [])
+            return frozenset(names), []
         fresh = acts.read_by_transaction(zookeeper, [name for name in names if known is None or name not in known])
-        return _Found(frozenset(names), fresh)
+        return frozenset(names), fresh
 
     async def _mark_all(self) -> None:
         zxid = self._told_zxid

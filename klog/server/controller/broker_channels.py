@@ -48,37 +48,18 @@ SHORT_S = 1.0
 
 
 class Listener(Protocol):
-    """Receives a channel's reports. Event loop."""
+    """Receives a channel's reports: `Controller`. Event loop."""
 
-    def refused(self, registration: Registration) -> None:
-        """Connections are refused where this broker listened."""
-
-    def answered(self, registration: Registration) -> None:
-        """This incarnation answers."""
-
-    def disconnected(self, registration: Registration) -> None:
-        """The connection has ended."""
-
-    def described(self, registration: Registration, replicas: Iterable[Any]) -> None:
-        """The broker has these logs on its disks (`ReplicaFacts`)."""
-
-    def registry_doubted(self) -> None:
-        """The broker answers as another incarnation than the known one."""
-
-    def deposed(self) -> None:
-        """A broker knows a later controller."""
-
-    def replicas_failed(self, broker_id: int, names: Iterable[TopicPartition]) -> None:
-        """These replicas could not carry out LeaderAndIsr."""
-
-    def replicas_follow(self, broker_id: int, names: set[TopicPartition]) -> None:
-        """These replicas follow a leader."""
-
-    def replicas_begun(self, names: set[TopicPartition]) -> None:
-        """The leaders of these new partitions have created their logs and cleared the states' mark (rule R1)."""
-
-    def replicas_deleted(self, broker_id: int, names: Iterable[TopicPartition]) -> None:
-        """These replicas are stopped, and their logs deleted."""
+    def refused(self, registration: Registration) -> None: ...
+    def answered(self, registration: Registration) -> None: ...
+    def disconnected(self, registration: Registration) -> None: ...
+    def described(self, registration: Registration, replicas: Iterable[Any]) -> None: ...
+    def registry_doubted(self) -> None: ...
+    def deposed(self) -> None: ...
+    def replicas_failed(self, broker_id: int, names: Iterable[TopicPartition]) -> None: ...
+    def replicas_follow(self, broker_id: int, names: set[TopicPartition]) -> None: ...
+    def replicas_begun(self, names: set[TopicPartition]) -> None: ...
+    def replicas_deleted(self, broker_id: int, names: Iterable[TopicPartition]) -> None: ...
 
 
 @dataclass(slots=True)
@@ -129,7 +110,8 @@ class BrokerChannel:
         self._acknowledged = asyncio.Event()
         self._acknowledged.set()
         self._is_refused = False
-        self._has_described = self.broker_id in context.facts
+        known = context.brokers.get(self.broker_id)
+        self._has_described = known is not None and known.facts is not None
         """Its replicas are known: those of the controller's own broker, from the beginning of the term."""
         self._last_failure = ""
         self._task: asyncio.Task[None] | None = None
@@ -211,10 +193,7 @@ class BrokerChannel:
                 await connection.close()
             if asyncio.get_running_loop().time() - began_s < SHORT_S:
                 await asyncio.sleep(AGAIN_S)
-            # A process that is ending accepts connections for a moment more: probe until it answers or refuses.
-            there = self.registration.broker
-            security = self._runtime.identity.peer_addresses.to_socket(there)
-            await self._peers.answers(*there.probe_address, security, name=there.inter_address[0])
+            await self._peers.disconnected(self._runtime.identity, self.registration.broker)
 
     def _log_failure(self, what: str) -> None:
         """Log once, not ten times a second."""

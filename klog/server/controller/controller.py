@@ -11,8 +11,8 @@ Requests of clients (topics, shutdown, elections) take the same lock as reconcil
     context               knowledge of the cluster, and decisions from it
     partition_writer      writes and sends leaders and in-sync sets
     broker_channels       requests to each broker
-    topic_manager, requested_elections, reassigner, balance, group_slots, leadership_transfer, registry_watch,
-    act_publisher, deleted_topics: one task each
+    topic_manager, elections, reassigner, group_slots, leadership_transfer, registry_watch, act_publisher,
+    deleted_topics: one task each
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from klog.coordination import brokers, group_slots, partition_states, topic_deletion, topics
-from klog.coordination.brokers import Registration
+from klog.coordination.brokers import Broker, Registration
 from klog.coordination.controller_election import ControllerTerm
 from klog.errors import KlogError
 from klog.names import TopicPartition, counted
@@ -32,23 +32,21 @@ from klog.protocol import codec
 from klog.protocol.apis import ApiKey
 from klog.server.authority import Authority
 from klog.server.controller.act_publisher import ActPublisher
-from klog.server.controller.balance import Balance
 from klog.server.controller.broker_channels import BrokerChannels
-from klog.server.controller.context import Context
+from klog.server.controller.context import Context, KnownBroker
 from klog.server.controller.controller_election import ControllerElection
 from klog.server.controller.controller_state import AGAIN_S, ControllerState
 from klog.server.controller.deleted_topics import DeletedTopics
+from klog.server.controller.elections import Elections
 from klog.server.controller.group_slots import GroupSlots
 from klog.server.controller.leadership_transfer import LeadershipTransfer
 from klog.server.controller.partition_writer import PartitionWriter
 from klog.server.controller.peers import Peers
 from klog.server.controller.reassigner import Reassigner
-from klog.server.controller.registry_watch import RegistryWatch
-from klog.server.controller.requested_elections import RequestedElections
+from klog.server.controller.registry_watch import RegistryWatch, read_facts
 from klog.server.controller.topic_manager import TopicManager
-from klog.server.controller.topic_table import TopicTable
 from klog.server.former_brokers import FormerBrokers
-from klog.server.image import ClusterImage
+from klog.server.image import BrokerImage, ClusterImage
 from klog.server.runtime import Runtime
 
 log = logging.getLogger(__name__)
@@ -70,10 +68,9 @@ class Controller:
         channels = self._channels = BrokerChannels(runtime, peers, self)
         partitions = self._partitions = PartitionWriter(runtime, state, channels)
         self.topics = TopicManager(runtime, image, state, channels, partitions)
-        self.elections = RequestedElections(runtime.zookeeper, state, channels, partitions)
+        self.elections = Elections(runtime.zookeeper, state, channels, partitions)
         self.reassigner = Reassigner(runtime, state, channels, partitions, self.elections)
         self._slots = GroupSlots(runtime, state, channels)
-        self._balance = Balance(runtime, state, partitions)
         self._transfer = LeadershipTransfer(runtime, state, self.elections, peers)
         self._registry_watch = RegistryWatch(runtime, state, channels, partitions, self.topics)
         self._act_publisher = ActPublisher(runtime, state)
@@ -99,7 +96,8 @@ class Controller:
         return self._state.require()
 
     async def begin(self, term: ControllerTerm, election: ControllerElection) -> None:
-        """Take over: read ZooKeeper, reconcile, and send the state to all brokers."""
+        """Take over: read ZooKeeper, reconcile, and send the state to all brokers. Raises KlogError if the term cannot
+        begin."""
         state, broker_id = self._state, self._runtime.broker_id
         async with state.lock:
             self._end()
@@ -110,18 +108,18 @@ class Controller:
             self._authority.begin(term.epoch)
             there = counted(len(registered), "broker"), counted(len(context.topics), "topic")
             log.info("controller, epoch %d: %s, %s", term.epoch, *there)
-            context.registered = {one.broker.broker_id: one for one in registered}
+            context.brokers = {one.broker.broker_id: KnownBroker(one) for one in registered}
             self._report_lost(context)
             self._report_arrived(context)
-            own = context.registered.get(broker_id)
+            own = context.brokers.get(broker_id)
             if own is not None:
-                context.heard[broker_id] = own.incarnation
+                own.is_heard = True
                 request = codec.request(
                     ApiKey.DESCRIBE_REPLICAS, 0, controller_epoch=term.epoch, incarnation=own.incarnation
                 )
                 described = await self._peers.answer_locally(request)
                 if not int(described.error_code):  # else it is asked again, over its channel
-                    self.described(own, described.replicas)
+                    self.described(own.registration, described.replicas)
             self._slots.start()
             await self._slots.reconcile()
             await self._partitions.reconcile(set(context.partitions()))
@@ -129,9 +127,9 @@ class Controller:
                 self._channels.open(context, term.epoch, one)
             state.mark_dirty(self.reassigner.all_in_progress())
             state.spawn(self._keep_reconciling(term))
-            self._balance.start()
+            self.elections.start()
             self.reassigner.start()
-            if broker_id in context.facts:
+            if context.facts_of(broker_id):
                 self.reassigner.find_stray_logs(broker_id)  # the channel to have them deleted over is there now
             self._transfer.start()
             self._registry_watch.start()
@@ -139,38 +137,31 @@ class Controller:
             self.deleted_topics.start()
             self._runtime.tell("controller-elected", controller=term.broker_id, controller_epoch=term.epoch)
         await self._channels.acknowledged({broker_id}, within_s=None)
-        await self.topics.resume_deletions()
 
     def _read(self, term: ControllerTerm, context: Context) -> list[Registration]:
         """In a thread: read everything from ZooKeeper."""
         fence = (term.fence,)
         damage: topics.Damage = {}
+        context.ever_registered = brokers.ever_registered(self._zookeeper)
         marks = topics.being_deleted(self._zookeeper)
         there = topics.read_all(self._zookeeper, damage)
         context.deleted = {one.name: one for one in there if one.deletion is not None and one.name not in marks}
         found = [topics.give_id(self._zookeeper, one, fence) for one in there if one.name not in context.deleted]
         topics.remember_ids(self._zookeeper, found, fence)
-        context.topics = TopicTable({topic.name: topic for topic in found})
-        unreadable: dict[TopicPartition, str] = {}
-        states = partition_states.read_many(self._zookeeper, list(context.partitions()), unreadable)
-        for partition, what in unreadable.items():
-            context.topics.pop(partition.topic, None)
-            damage[str(partition)] = what
-        context.take_states({name: state for name, state in states.items() if name.topic in context.topics})
-        names = list(context.topics)
-        context.first_epochs = topics.first_leader_epochs(self._zookeeper, names)
-        configs = topics.configs(self._zookeeper, names, damage)
-        context.overrides = {name: config.settings for name, config in configs.items()}
-        marked = set(marks) & set(names)
-        context.deleting = topic_deletion.deletions_begun(self._zookeeper, sorted(marked))
+        for one in read_facts(self._zookeeper, found, damage):
+            context.add_topic(one.topic, one.settings, one.first_epoch)
+            context.take_states(one.states)
+            if one.is_deletion_begun:
+                context.begin_deletion(one.topic)
         if self._runtime.config["delete.topic.enable"]:
-            for name in marked - context.deleting:
+            for name in (set(marks) & context.topics.keys()) - context.deleting.keys():
                 topic_deletion.take_on_deletion(self._zookeeper, name, fence)
-            context.deleting = marked
+                context.begin_deletion(context.topics[name])
+        for name in context.deleting:
+            log.info("finishing the deletion of topic %s", name)
         for what in damage.values():
             log.error("ignored: %s", what)
         context.group_slots = group_slots.read_all(self._zookeeper)
-        context.ever_registered = brokers.ever_registered(self._zookeeper)
         registered = brokers.live(self._zookeeper, self._watch_registry)
         context.left = brokers.left_in_order(self._zookeeper)  # after that: one that has just shut down was not lost
         return registered
@@ -247,27 +238,28 @@ class Controller:
             raise
         context = state.context
         now = {one.broker.broker_id: one for one in found}
-        before, context.registered = context.registered, now
         context.ever_registered |= now.keys()
-        for broker_id in before.keys() | now.keys():
-            was, new = before.get(broker_id), now.get(broker_id)
+        for broker_id in context.brokers.keys() | now.keys():
+            was, new = context.brokers.get(broker_id), now.get(broker_id)
             if was is not None and new is not None and was.incarnation == new.incarnation:
+                was.registration = new
                 continue
-            session_ended = f"its ZooKeeper session ended at {_clock_time()}{self._silence(broker_id)}"
-            how = self._how_lost(was, f"stopped answering: {session_ended}") if was is not None else ""
-            is_told = was is not None and context.refused.get(broker_id) == was.incarnation
-            for known in (context.refused, context.heard, context.leaving, context.facts, context.lost):
-                known.pop(broker_id, None)
+            how = ""
+            if was is not None:
+                session_ended = f"its ZooKeeper session ended at {_clock_time()}{self._silence(broker_id)}"
+                how = self._how_lost(was, f"stopped answering: {session_ended}")
+            context.leaving.discard(broker_id)
             if new is None:
+                assert was is not None
+                del context.brokers[broker_id]
                 self._channels.close(broker_id)
                 log.warning("broker %d is gone: its registration has ended", broker_id)
-                assert was is not None
-                if not is_told:  # when connections were refused
-                    where = {"host": was.broker.host, "port": was.broker.port}
-                    self._runtime.tell("broker-down", id=broker_id, **where, reason=f"it {how}")
+                if not was.is_refused:  # else that was told
+                    self._tell("broker-down", was.registration.broker, reason=f"it {how}")
             else:
+                context.brokers[broker_id] = KnownBroker(new)
                 log.info("broker %d has registered, incarnation %d", broker_id, new.incarnation)
-                self._runtime.tell("broker-up", id=broker_id, host=new.broker.host, port=new.broker.port)
+                self._tell("broker-up", new.broker)
                 self._channels.open(context, state.require().epoch, new)
             state.mark_dirty(context.hosted(broker_id))
         self._channels.send_metadata()
@@ -275,32 +267,35 @@ class Controller:
     def _report_arrived(self, context: Context) -> None:
         """Report brokers that registered without a controller: this one does not know them from the last one's
         updates."""
-        for broker_id, one in sorted(context.registered.items()):
+        for broker_id, one in sorted(context.brokers.items()):
             if broker_id not in self._image.brokers:
-                self._runtime.tell("broker-up", id=broker_id, host=one.broker.host, port=one.broker.port)
+                self._tell("broker-up", one.registration.broker)
 
     def _report_lost(self, context: Context) -> None:
         """Report brokers that were known from the last controller, and whose registrations ended before this term.
         Often it is that controller: one that hangs is replaced only when its session ends. Earlier losses were reported
         by the last controller; the time is that of this broker's updates."""
         for broker_id, left_ms in self._former_brokers.left_ms.items():
-            if broker_id not in context.registered:
+            if broker_id not in context.brokers:
                 context.how_lost[broker_id] = f"was lost at {_clock_time(left_ms)}, by the last controller's metadata"
         for broker_id, one in sorted(self._image.brokers.items()):
-            if broker_id in context.registered:
+            if broker_id in context.brokers:
                 continue
             has_left = broker_id in context.left
             how = "shut down by" if has_left else "stopped answering: its ZooKeeper session ended by"
             how = context.how_lost[broker_id] = f"{how} {_clock_time()}"
             log.warning("broker %d is gone: its registration ended before this term", broker_id)
-            self._runtime.tell("broker-down", id=broker_id, host=one.host, port=one.port, reason=f"it {how}")
+            self._tell("broker-down", one, reason=f"it {how}")
 
-    def _how_lost(self, was: Registration, seen: str) -> str:
+    def _tell(self, kind: str, broker: Broker | BrokerImage, **more: str) -> None:
+        self._runtime.tell(kind, id=broker.broker_id, host=broker.host, port=broker.port, **more)
+
+    def _how_lost(self, was: KnownBroker, seen: str) -> str:
         """How a broker was lost, for reasons in logs and events; ``seen``: unless it shut down, or was lost before."""
-        context, broker_id = self.context, was.broker.broker_id
-        if context.leaving.get(broker_id) == was.incarnation:
+        context, broker_id = self.context, was.registration.broker.broker_id
+        if broker_id in context.leaving:
             seen = f"shut down at {_clock_time()}"
-        elif context.refused.get(broker_id) == was.incarnation:
+        elif was.is_refused:
             seen = context.how_lost.get(broker_id, seen)
         context.how_lost[broker_id] = seen
         return seen
@@ -316,45 +311,48 @@ class Controller:
     def refused(self, registration: Registration) -> None:
         """Connections are refused where this broker listened: it counts as dead, unless that was wrong once before."""
         context, broker_id = self.context, registration.broker.broker_id
-        if not context.is_registered(registration):
+        known = context.known(registration)
+        if known is None:
             return
-        if registration.incarnation in context.trusted:
+        if known.is_trusted:
             log.warning("broker %d refuses connections again: waiting for the end of its session", broker_id)
             return
         log.warning("broker %d is dead: connections to %s are refused", broker_id, registration.broker.bind)
-        how = self._how_lost(registration, f"stopped answering at {_clock_time()}: connections are refused")
-        context.refused[broker_id] = registration.incarnation
-        where = {"host": registration.broker.host, "port": registration.broker.port}
-        self._runtime.tell("broker-down", id=broker_id, **where, reason=f"it {how}")
+        how = self._how_lost(known, f"stopped answering at {_clock_time()}: connections are refused")
+        known.is_refused = True
+        self._tell("broker-down", registration.broker, reason=f"it {how}")
         self._has_lost_broker = True
         self._state.mark_dirty(context.hosted(broker_id))
 
     def answered(self, registration: Registration) -> None:
         """This incarnation answers: it lives, and a refusal before was wrong."""
         context, broker_id = self.context, registration.broker.broker_id
-        context.heard[broker_id] = registration.incarnation
-        if context.refused.get(broker_id) == registration.incarnation:
+        known = context.known(registration)
+        if known is None:
+            return
+        known.is_heard = True
+        if known.is_refused:
             log.warning("broker %d answers: it was not dead", broker_id)
-            del context.refused[broker_id]
-            context.trusted.add(registration.incarnation)
+            known.is_refused, known.is_trusted = False, True
             self._runtime.tell("broker-up", id=broker_id, reason="it answers again")
             self._channels.send_metadata()
         self._state.mark_dirty(context.hosted(broker_id))
-        self._runtime.spawn(self.topics.resume_deletions())
+        self.topics.advance_deletions()
 
     def disconnected(self, registration: Registration) -> None:
         """The connection has ended: whether the broker lives is unknown."""
-        if self.context.heard.get(registration.broker.broker_id) == registration.incarnation:
-            del self.context.heard[registration.broker.broker_id]
+        known = self.context.known(registration)
+        if known is not None:
+            known.is_heard = False
 
     def described(self, registration: Registration, replicas: Iterable[Any]) -> None:
-        """The broker has these logs on its disks."""
+        """The broker has these logs on its disks (`ReplicaFacts`)."""
         context, broker_id = self.context, registration.broker.broker_id
-        if not context.is_registered(registration):
+        known = context.known(registration)
+        if known is None:
             return
-        found = {TopicPartition(one.topic, one.partition_index): one for one in replicas}
-        context.facts[broker_id] = found
-        context.lost[broker_id] = {name for name, one in found.items() if not one.is_online}
+        known.facts = {TopicPartition(one.topic, one.partition_index): one for one in replicas}
+        known.lost = {name for name, one in known.facts.items() if not one.is_online}
         self.reassigner.find_stray_logs(broker_id)
         self._state.mark_dirty(context.hosted(broker_id))
 
@@ -362,14 +360,15 @@ class Controller:
         """These replicas could not carry out LeaderAndIsr: they count as lost."""
         failed = set(names)
         log.error("broker %d cannot serve %s", broker_id, ", ".join(map(str, sorted(failed)[:10])))
-        self.context.lost.setdefault(broker_id, set()).update(failed)
+        self.context.brokers[broker_id].lost |= failed
         self._state.mark_dirty(failed)
 
     def replicas_follow(self, broker_id: int, names: set[TopicPartition]) -> None:
         """These lost replicas follow again, so their logs are there: they are no longer lost."""
-        there = self.context.lost.get(broker_id, set()) & names
+        lost = self.context.brokers[broker_id].lost
+        there = lost & names
         if there:
-            self.context.lost[broker_id] -= there
+            lost -= there
             self._state.mark_dirty(there)
             self._channels.send_metadata(there)
 
@@ -419,7 +418,7 @@ class Controller:
         self._state.check_incarnation(broker_id, incarnation)
         gone = set(names)
         log.error("broker %d has lost the disk of %s", broker_id, counted(len(gone), "replica"))
-        self.context.lost.setdefault(broker_id, set()).update(gone)
+        self.context.brokers[broker_id].lost |= gone
         self._runtime.tell("replicas-offline", id=broker_id, partitions=[str(name) for name in sorted(gone)[:100]])
         self._state.mark_dirty(gone)
 
@@ -438,7 +437,7 @@ class Controller:
             state.check_incarnation(broker_id, incarnation)
             log.info("broker %d is shutting down", broker_id)
             context = state.context
-            context.leaving[broker_id] = incarnation
+            context.leaving.add(broker_id)
             hosted = context.hosted(broker_id)
             await self._slots.reconcile()
             await self._partitions.reconcile(hosted)

@@ -31,17 +31,12 @@ ASK_WITHIN_S = 30.0
 
 
 class Candidate(Protocol):
-    """The part that becomes controller when this broker is elected."""
+    """The part that becomes controller when this broker is elected: `Controller`."""
 
     @property
-    def active(self) -> bool:
-        """Whether it is the controller now."""
-
-    async def begin(self, term: ControllerTerm, election: ControllerElection) -> None:
-        """This broker is elected. Raises KlogError if the term cannot begin."""
-
-    def end(self) -> None:
-        """Another broker is elected, or this one no longer takes part."""
+    def active(self) -> bool: ...
+    async def begin(self, term: ControllerTerm, election: ControllerElection) -> None: ...
+    def end(self) -> None: ...
 
 
 class ControllerElection:
@@ -192,12 +187,8 @@ class ControllerElection:
                 self._channel = None
                 self._reachable.clear()
             await channel.close()
-        # A process that is ending accepts connections for a moment more: probe until it answers or refuses.
-        identity, there = self._runtime.identity, found.broker
-        await self._peers.answers(
-            *there.probe_address, identity.peer_addresses.to_socket(there), name=there.inter_address[0]
-        )
-        await self._peers.probe(found.broker, identity, timeout_s=ASK_WITHIN_S)
+        await self._peers.disconnected(self._runtime.identity, found.broker)
+        await self._peers.probe(found.broker, self._runtime.identity, timeout_s=ASK_WITHIN_S)
 
     async def _succeed(self, term: ControllerTerm, incarnation: int) -> None:
         """Become controller instead of that incarnation. After a failure the next refusal tries again."""

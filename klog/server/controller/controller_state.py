@@ -208,7 +208,7 @@ class ControllerState:
 
     def check_incarnation(self, broker_id: int, incarnation: int) -> None:
         """Raise StaleBrokerEpoch unless this incarnation of the broker is registered."""
-        found = self.context.registered.get(broker_id)
+        found = self.context.brokers.get(broker_id)
         if found is None or found.incarnation != incarnation:
             self.doubt_registry()
             raise StaleBrokerEpoch(f"incarnation {incarnation} of broker {broker_id} is not registered")

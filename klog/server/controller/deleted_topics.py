@@ -66,8 +66,7 @@ class DeletedTopics:
         while True:
             await asyncio.sleep(self._look_every_s)
             try:
-                if self._state.context.deleting:
-                    await self._topic_manager.resume_deletions()
+                self._topic_manager.advance_deletions()
                 for topic_id in await self._due():
                     await self.purge(topic_id)
             except KlogError as error:
@@ -117,10 +116,7 @@ class DeletedTopics:
             fence: list[Operation] = [*state.fence, act.write]
             unmarked = replace(marked, deletion=None)
             topic = await state.write(topics.replace_assignment, self._zookeeper, unmarked, fence)
-            del context.deleted[name]
-            context.topics[name] = topic
-            context.overrides[name] = configs[name].settings
-            context.first_epochs[name] = epochs[name]
+            context.add_topic(topic, configs[name].settings, epochs[name])
             context.take_states(states)
             log.info("topic %s is restored (topic id %s)", name, topic_id)
             self._runtime.tell("topic-restored", topic=name, partitions=len(topic.partitions))

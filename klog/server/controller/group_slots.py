@@ -93,13 +93,17 @@ class GroupSlots:
         """Assign slots without a live holder, and balance; under the controller's lock. Raises KlogError."""
         context = self._state.context
         staying = context.staying
-        takers = {one for one, incarnation in staying.items() if context.heard.get(one) == incarnation}
+        takers = {one for one in staying if context.brokers[one].is_heard}
         if self._is_waiting and len(takers) < len(staying):
             return
         given = decide(context.group_slots, staying, takers)
         if not given:
             return
-        holders = [self._next(slot, broker_id, staying[broker_id]) for slot, broker_id in sorted(given.items())]
+        holders = []
+        for slot, broker_id in sorted(given.items()):
+            known = context.group_slots.get(slot)
+            term, version = (1, -1) if known is None else (known.term + 1, known.version)
+            holders.append(SlotHolder(slot, broker_id, staying[broker_id], term, version))
         zookeeper = self._runtime.zookeeper
         try:
             written = await self._state.run(group_slots.write_many, zookeeper, holders, self._state.fence)
@@ -113,9 +117,3 @@ class GroupSlots:
         counts = Counter(holder.broker_id for holder in context.group_slots.values())
         shown = ", ".join(f"broker {one}: {count}" for one, count in sorted(counts.items()))
         log.info("moved %d of %d group slots to another coordinator (%s)", len(given), SLOTS, shown)
-
-    def _next(self, slot: int, broker_id: int, incarnation: int) -> SlotHolder:
-        known = self._state.context.group_slots.get(slot)
-        if known is None:
-            return SlotHolder(slot, broker_id, incarnation, term=1)
-        return SlotHolder(slot, broker_id, incarnation, known.term + 1, known.version)

@@ -18,8 +18,8 @@ from klog.names import TopicPartition
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
 from klog.server.controller.controller_state import ControllerState
+from klog.server.controller.elections import Elections
 from klog.server.controller.peers import Peers
-from klog.server.controller.requested_elections import RequestedElections
 from klog.server.runtime import Runtime
 
 log = logging.getLogger(__name__)
@@ -31,7 +31,7 @@ ANSWER_SHARE = 8
 class LeadershipTransfer:
     """Event loop only; ZooKeeper is called in threads."""
 
-    def __init__(self, runtime: Runtime, state: ControllerState, elections: RequestedElections, peers: Peers) -> None:
+    def __init__(self, runtime: Runtime, state: ControllerState, elections: Elections, peers: Peers) -> None:
         self._runtime = runtime
         self._state = state
         self._elections = elections

@@ -218,7 +218,7 @@ class MetadataUpdates:
         """Drop the bytes of topics with new states, or with replicas lost or back, with a broker or a disk."""
         context = self._context
         live = {one: found.incarnation for one, found in context.live.items()}
-        lost = {one: set(names) for one, names in context.lost.items() if names}
+        lost = {one: set(known.lost) for one, known in context.brokers.items() if known.lost}
         moved = live.keys() ^ self._live.keys() if self._topics else ()
         stale = {name.topic for one in moved for name in context.hosted(one)}
         for one in lost.keys() | self._lost.keys():

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from klog.coordination import reassignments, topics
@@ -37,8 +37,8 @@ from klog.replication.leader_election import Decision
 from klog.replication.reassignment_steps import Removal, ReplicaAssignment, Stalled
 from klog.server.controller.broker_channels import BrokerChannels
 from klog.server.controller.controller_state import AGAIN_S, ControllerState
+from klog.server.controller.elections import Elections
 from klog.server.controller.partition_writer import PartitionWriter
-from klog.server.controller.requested_elections import RequestedElections
 from klog.server.controller.requests import Stop
 from klog.server.runtime import Runtime
 
@@ -71,7 +71,7 @@ class Reassigner:
         state: ControllerState,
         channels: BrokerChannels,
         partitions: PartitionWriter,
-        elections: RequestedElections,
+        elections: Elections,
     ) -> None:
         self._runtime = runtime
         self._zookeeper = runtime.zookeeper
@@ -125,19 +125,12 @@ class Reassigner:
                 outcome[name] = None
             except KlogError as error:
                 outcome[name] = error.bare()
-        by_topic: dict[str, dict[int, ReplicaAssignment]] = defaultdict(dict)
-        for name, entry in entries.items():
-            if entry != self._entry(name):
-                by_topic[name.topic][name.partition] = entry
-        for topic, changed in by_topic.items():
-            before = self._state.context.topics[topic]
-            try:
-                await self._write(topic, changed, actor)
-            except KlogError as error:
-                outcome |= {TopicPartition(topic, number): error.bare() for number in changed}
-                continue
-            for number, entry in changed.items():
-                self._begun(TopicPartition(topic, number), reassignment_steps.entry_of(before, number), entry)
+        before = {name: self._entry(name) for name in entries}
+        changed = {name: entry for name, entry in entries.items() if entry != before[name]}
+        async for names, failure in self._write(changed, actor):
+            outcome |= dict.fromkeys(names, failure)
+            for name in names if failure is None else ():
+                self._begun(name, before[name], changed[name])
         # A later request overrides an entry in 0.8's queue.
         await self._unqueue([name for name, error in outcome.items() if error is None], wanted)
         return outcome
@@ -271,7 +264,14 @@ class Reassigner:
         done: dict[TopicPartition, ReplicaAssignment] = {}
         try:
             await self._partitions.change(removals, decide)
-            done = await self._write_all({name: removals[name].entry for name in planned})
+            async for names, failure in self._write({name: removals[name].entry for name in planned}):
+                if isinstance(failure, NotController):
+                    raise failure
+                if failure is None:
+                    done |= {name: removals[name].entry for name in names}
+                else:
+                    log.warning("the reassignment of %s is not written: %s; trying again", names[0], failure.message)
+                    self._runtime.loop.call_later(AGAIN_S, self._state.mark_dirty, names)
         except BaseException:
             self._assume(before)
             raise
@@ -282,28 +282,6 @@ class Reassigner:
         over = [name for name, entry in done.items() if not entry.in_progress]
         await self._unqueue(over)
         return [name for name, entry in done.items() if entry.in_progress]
-
-    async def _write_all(
-        self, entries: Mapping[TopicPartition, ReplicaAssignment]
-    ) -> dict[TopicPartition, ReplicaAssignment]:
-        """Write topic by topic; returns what was written. A topic that cannot be written is retried, and delays no
-        other."""
-        by_topic: dict[str, dict[int, ReplicaAssignment]] = defaultdict(dict)
-        for name, entry in entries.items():
-            by_topic[name.topic][name.partition] = entry
-        written: dict[TopicPartition, ReplicaAssignment] = {}
-        for topic, changed in by_topic.items():
-            names = [TopicPartition(topic, number) for number in changed]
-            try:
-                await self._write(topic, changed)
-            except NotController:
-                raise
-            except KlogError as error:
-                log.warning("the reassignment of %s is not written: %s; trying again", names[0], error.message)
-                self._runtime.loop.call_later(AGAIN_S, self._state.mark_dirty, names)
-            else:
-                written |= {name: entries[name] for name in names}
-        return written
 
     def _removed(self, name: TopicPartition, step: Removal, before: ReplicaAssignment) -> None:
         context = self._state.context
@@ -329,12 +307,24 @@ class Reassigner:
             if name.topic in known:
                 known[name.topic] = reassignment_steps.with_entry(known[name.topic], name.partition, entry)
 
-    async def _write(self, topic: str, entries: Mapping[int, ReplicaAssignment], actor: Actor | None = None) -> None:
-        """With an actor it is an act; without, a step of a reassignment."""
-        written = await self._state.write(self._write_entries, topic, entries, actor)
-        self._state.context.topics[topic] = written
+    async def _write(
+        self, entries: Mapping[TopicPartition, ReplicaAssignment], actor: Actor | None = None
+    ) -> AsyncIterator[tuple[list[TopicPartition], KlogError | None]]:
+        """Write topic by topic: the partitions of each, and its error. With an actor it is an act; without, a step of a
+        reassignment."""
+        by_topic: dict[str, dict[int, ReplicaAssignment]] = defaultdict(dict)
+        for name, entry in entries.items():
+            by_topic[name.topic][name.partition] = entry
+        for topic, changed in by_topic.items():
+            failure: KlogError | None = None
+            try:
+                written = await self._state.write(self._write_topic, topic, changed, actor)
+                self._state.context.topics[topic] = written
+            except KlogError as error:
+                failure = error.bare()
+            yield [TopicPartition(topic, number) for number in changed], failure
 
-    def _write_entries(self, topic: str, entries: Mapping[int, ReplicaAssignment], actor: Actor | None) -> topics.Topic:
+    def _write_topic(self, topic: str, entries: Mapping[int, ReplicaAssignment], actor: Actor | None) -> topics.Topic:
         """In a thread."""
 
         def change(there: topics.Topic) -> topics.Topic:
@@ -354,7 +344,7 @@ class Reassigner:
         context = self._state.context
         for brokers in self._stray.values():
             brokers.discard(broker_id)
-        names = [name for name in context.facts.get(broker_id, {}) if self._has_no_replica(broker_id, name)]
+        names = [name for name in context.facts_of(broker_id) if self._has_no_replica(broker_id, name)]
         for name in names:
             self._stray[name].add(broker_id)
         self._delete_stray_logs(names)
@@ -364,7 +354,7 @@ class Reassigner:
         context = self._state.context
         if not context.knows(name) or name.topic in context.deleting or broker_id in context.replicas(name):
             return False
-        facts = context.facts.get(broker_id, {}).get(name)
+        facts = context.facts_of(broker_id).get(name)
         return facts is not None and facts.topic_id == context.topics[name.topic].topic_id
 
     def _delete_stray_logs(self, names: Iterable[TopicPartition]) -> None:
@@ -421,8 +411,7 @@ class Reassigner:
 
     async def _take_elections(self, queue: Queue) -> None:
         """Under the lock."""
-        names = list(queue.wanted) or list(self._state.context.partitions())
-        outcome = await self._elections.elect_preferred_locked(names, ELECTION_QUEUE)
+        outcome = await self._elections.elect_preferred_locked(list(queue.wanted) or None, ELECTION_QUEUE)
         for name, error in outcome.items():
             if error is not None:
                 log.info("%s: cannot elect its preferred leader: %s", name, error.message)

@@ -16,15 +16,16 @@ partitions to other brokers. Only a deletion makes a topic lose messages.
 from __future__ import annotations
 
 import asyncio
-import functools
 import logging
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Final, NamedTuple
 
 from klog.config.topic import KEEP_EVERYTHING
 from klog.coordination import config_notices, partition_states, paths, topic_deletion, topics
+from klog.coordination.partition_states import PartitionState
 from klog.coordination.topics import Damage, Topic
-from klog.coordination.zookeeper import WatchEvent
+from klog.coordination.zookeeper import WatchEvent, ZooKeeper
 from klog.errors import BadVersion, InvalidConfig, KlogError, NodeExists, NoNode
 from klog.names import TopicPartition, counted
 from klog.server.controller.broker_channels import BrokerChannels
@@ -35,6 +36,7 @@ from klog.server.runtime import Runtime
 
 log = logging.getLogger(__name__)
 
+FOLDERS: Final = frozenset({paths.TOPICS, paths.DELETE_TOPICS, paths.CONFIG_CHANGES})
 LOOK_PAUSE_S = 0.1
 """Pause between looks: one look sees all changes in between."""
 SHARE = 50
@@ -43,25 +45,8 @@ COMPLAINTS_MAX = 10_000
 """Logged errors that are remembered, so that each is logged once."""
 
 
-@dataclass(slots=True)
-class _Doubts:
-    """What the next look must read."""
-
-    topics: bool = True
-    nodes: set[str] = field(default_factory=set)
-    """Topics whose node has changed."""
-    marks: bool = True
-    notices: bool = True
-
-
-@dataclass(slots=True)
-class _Seen:
-    """The result of a look: names that may need an action."""
-
-    nodes: list[str] = field(default_factory=list)
-    marks: list[str] = field(default_factory=list)
-    settings: list[str] = field(default_factory=list)
-    damage: Damage = field(default_factory=dict)
+_Take = Callable[[Sequence[str]], Awaitable[None]]
+"""What must be done about some topics."""
 
 
 class RegistryWatch:
@@ -82,97 +67,91 @@ class RegistryWatch:
         self._partitions = partitions
         self._topic_manager = topic_manager
         self._wakeup = asyncio.Event()
-        self._doubts = _Doubts()
+        self._doubted: set[str] = set()
+        """What the next look must read: `FOLDERS`, and nodes of topics."""
         self._watched: set[str] = set()
-        """Topics whose node is watched."""
+        """The nodes of topics that are watched."""
         self._is_all_doubted = False
         self._last_notice = -1
         self._complaints: set[str] = set()
-        # One object each: ZooKeeper's client keeps watches in sets, so that one is left on a node once.
-        self._on_topics = functools.partial(self._fired, "topics")
-        self._on_marks = functools.partial(self._fired, "marks")
-        self._on_notices = functools.partial(self._fired, "notices")
-        self._on_node = functools.partial(self._fired, "node")
 
     def start(self) -> None:
         """The term has begun: the first look reads everything."""
-        self._doubts = _Doubts()
-        self._watched = set()
         self._last_notice = -1
         self._complaints.clear()
-        self._wakeup.set()
+        self._doubt("")
         self._state.keep_up(self._wakeup, self._apply, "changes by other programs in ZooKeeper are not applied yet")
 
     # --- looking ----------------------------------------------------------------------------------------------------
 
-    def _fired(self, what: str, event: WatchEvent) -> None:
+    def _fired(self, event: WatchEvent) -> None:
         """In ZooKeeper's thread. An event without a path: the connection was lost, and every watch with it."""
         if not event.path:
             if self._is_all_doubted:
                 return  # the first of thousands of watches has reported it
             self._is_all_doubted = True
-        self._runtime.from_thread(self._doubt, what, event.path)
+        self._runtime.from_thread(self._doubt, event.path)
 
-    def _doubt(self, what: str, path: str) -> None:
-        doubts = self._doubts
-        if not path:
-            self._doubts = _Doubts()
-            self._watched = set()
-        elif what == "topics":
-            doubts.topics = True
-        elif what == "marks":
-            doubts.marks = True
-        elif what == "notices":
-            doubts.notices = True
+    def _doubt(self, path: str) -> None:
+        """``path`` "": doubt everything."""
+        if path:
+            self._doubted.add(path)
+            self._watched.discard(path)
         else:
-            name = path.rpartition("/")[2]
-            doubts.nodes.add(name)
-            self._watched.discard(name)
+            self._doubted, self._watched = set(FOLDERS), set()
         self._wakeup.set()
 
     async def _apply(self) -> None:
-        doubts, self._doubts = self._doubts, _Doubts(topics=False, marks=False, notices=False)
+        doubted, self._doubted = self._doubted, set()
         self._is_all_doubted = False
         try:
-            seen = await self._state.run(self._look, doubts)
-            for path, what in seen.damage.items():
-                self._complain(path, what)
-            await self._act(seen)
+            for take, names in await self._state.run(self._look, doubted):
+                for at in range(0, len(names), SHARE):
+                    async with self._state.lock:
+                        self._state.require()
+                        await take(names[at : at + SHARE])
+                    await asyncio.sleep(0)
         except KlogError:
-            self._doubts = _Doubts(nodes=doubts.nodes | self._doubts.nodes)
+            self._doubted |= doubted | FOLDERS
             raise
         await asyncio.sleep(LOOK_PAUSE_S)
 
-    def _look(self, doubts: _Doubts) -> _Seen:
-        """In a thread. Each watch is set before the read that it is for."""
-        seen = _Seen()
-        known = self._state.context.topics
-        doubted = dict.fromkeys(doubts.nodes)
-        if doubts.topics:
-            there = topics.names(self._zookeeper, self._on_topics)
-            listed = set(there)
-            doubted |= dict.fromkeys(one for one in there if one not in self._watched)
-            there_before = [*known, *self._state.context.deleted]
-            doubted |= dict.fromkeys(one for one in there_before if one not in listed)
-        names = list(doubted)
-        stats = self._zookeeper.exists_many([paths.topic(name) for name in names], self._on_node)
-        self._watched.update(names)
-        for name, stat in zip(names, stats, strict=True):
+    def _look(self, doubted: set[str]) -> list[tuple[_Take, list[str]]]:
+        """In a thread: the topics that may need something. Each watch is set before the read that it is for."""
+        context, found = self._state.context, list[tuple[_Take, list[str]]]()
+        nodes = doubted - FOLDERS
+        if paths.TOPICS in doubted:
+            there = set(map(paths.topic, topics.names(self._zookeeper, self._fired)))
+            nodes |= there - self._watched
+            nodes |= {paths.topic(name) for name in (*context.topics, *context.deleted)} - there
+        found.append((self._take_nodes, self._changed(sorted(nodes))))
+        if paths.DELETE_TOPICS in doubted:
+            marked = topics.being_deleted(self._zookeeper, self._fired)
+            found.append((self._take_marks, [name for name in marked if name not in context.deleting]))
+        if paths.CONFIG_CHANGES in doubted:
+            changes = config_notices.read(self._zookeeper, self._last_notice, self._fired)
+            self._last_notice = changes.last
+            self._runtime.from_thread(self._complain_of, changes.damage)
+            if not changes.is_all:
+                self._runtime.from_thread(self._doubt, paths.CONFIG_CHANGES)
+            found.append((self._take_settings, changes.topics))
+        return found
+
+    def _changed(self, nodes: Sequence[str]) -> list[str]:
+        """The topics whose node differs from what is known; all of these nodes are watched."""
+        known, changed = self._state.context.topics, []
+        stats = self._zookeeper.exists_many(nodes, self._fired)
+        self._watched.update(nodes)
+        for name, stat in zip((path.rpartition("/")[2] for path in nodes), stats, strict=True):
             topic = known.get(name)
             now = None if stat is None else (stat.created_zxid, stat.version)
             if now is None or topic is None or now != (topic.created_zxid, topic.version):
-                seen.nodes.append(name)
-        if doubts.marks:
-            marked = topics.being_deleted(self._zookeeper, self._on_marks)
-            begun = self._state.context.deleting
-            seen.marks = [name for name in marked if name not in begun]
-        if doubts.notices:
-            changes = config_notices.read(self._zookeeper, self._last_notice, self._on_notices)
-            self._last_notice = changes.last
-            seen.settings, seen.damage = changes.topics, changes.damage
-            if not changes.is_all:
-                self._runtime.from_thread(self._doubt, "notices", paths.CONFIG_CHANGES)
-        return seen
+                changed.append(name)
+        return changed
+
+    def _complain_of(self, damage: Damage) -> None:
+        for path, what in damage.items():
+            self._complain(path, what)
 
     def _complain(self, path: str, what: str) -> None:
         """Log it once."""
@@ -182,25 +161,12 @@ class RegistryWatch:
 
     # --- acting -----------------------------------------------------------------------------------------------------
 
-    async def _act(self, seen: _Seen) -> None:
-        for act, names in (
-            (self._take_nodes, seen.nodes),
-            (self._take_marks, seen.marks),
-            (self._take_settings, seen.settings),
-        ):
-            for at in range(0, len(names), SHARE):
-                async with self._state.lock:
-                    self._state.require()
-                    await act(names[at : at + SHARE])
-                await asyncio.sleep(0)
-
     async def _take_nodes(self, names: Sequence[str]) -> None:
         """Under the lock: topics that are new, or differ from what is known."""
         context = self._state.context
         damage: Damage = {}
         found = {one.name: one for one in await self._state.run(topics.read_many, self._zookeeper, names, damage)}
-        for path, what in damage.items():
-            self._complain(path, what)
+        self._complain_of(damage)
         new, grown = [], []
         for name in names:
             now, known = found.get(name), context.topics.get(name)
@@ -229,51 +195,32 @@ class RegistryWatch:
 
     async def _adopt(self, new: Sequence[Topic]) -> None:
         """Under the lock."""
-        context = self._state.context
-        read = await self._state.write(self._read_new, new)
-        for path, what in read.damage.items():
-            self._complain(path, what)
-        for topic in read.topics:
-            name = topic.name
-            context.deleted.pop(name, None)
-            context.topics[name] = topic
-            context.overrides[name] = read.overrides[name]
-            context.first_epochs[name] = read.first_epochs[name]
-            if name in read.deleting:
-                context.deleting.add(name)
+        context, damage = self._state.context, Damage()
+        adopted = await self._state.write(self._read_new, new, damage)
+        self._complain_of(damage)
+        for one in adopted:
+            topic, name = one.topic, one.topic.name
+            context.add_topic(topic, self._by_flush_rule(topic, one.settings), one.first_epoch)
+            context.take_states(one.states)
+            if one.is_deletion_begun:
+                context.begin_deletion(topic)
             count = counted(len(topic.partitions), "partition")
             log.info("topic %s: created in ZooKeeper by another program, %s", name, count)
             factor = len(next(iter(topic.partitions.values())))
             self._runtime.tell("topic-created", topic=name, partitions=len(topic.partitions), replication_factor=factor)
-        context.take_states(read.states)
-        await self._elect_first(name for topic in read.topics for name in topic.topic_partitions)
-        if any(topic.name in context.deleting for topic in read.topics):
-            self._runtime.spawn(self._topic_manager.resume_deletions())
+        await self._elect_first(name for one in adopted for name in one.topic.topic_partitions)
+        if any(one.is_deletion_begun for one in adopted):
+            self._topic_manager.advance_deletions()
 
-    def _read_new(self, new: Sequence[Topic]) -> _New:
+    def _read_new(self, new: Sequence[Topic], damage: Damage) -> list[TopicFacts]:
         """In a thread: read everything about these topics; each gets an id."""
-        fence = self._state.fence
-        found = _New()
+        named = []
         for topic in new:
             try:
-                found.topics.append(topics.give_id(self._zookeeper, topic, fence))
+                named.append(topics.give_id(self._zookeeper, topic, self._state.fence))
             except BadVersion:
                 self._state.check_term()  # else it was changed again: its watch fires
-        states_damage: dict[TopicPartition, str] = {}
-        names = [name for topic in found.topics for name in topic.topic_partitions]
-        found.states = partition_states.read_many(self._zookeeper, names, states_damage)
-        damaged = {name.topic for name in states_damage}
-        found.damage = {str(name): what for name, what in states_damage.items()}
-        found.topics = [topic for topic in found.topics if topic.name not in damaged]
-        listed = [topic.name for topic in found.topics]
-        found.states = {name: state for name, state in found.states.items() if name.topic not in damaged}
-        found.first_epochs = topics.first_leader_epochs(self._zookeeper, listed)
-        configs = topics.configs(self._zookeeper, listed, found.damage)
-        found.overrides = {
-            topic.name: self._by_flush_rule(topic, configs[topic.name].settings) for topic in found.topics
-        }
-        found.deleting = topic_deletion.deletions_begun(self._zookeeper, listed)
-        return found
+        return read_facts(self._zookeeper, named, damage)
 
     async def _grow(self, known: Topic, now: Topic) -> None:
         """Under the lock: add partitions, and restore fields that a tool of 0.8's has dropped."""
@@ -329,8 +276,7 @@ class RegistryWatch:
         known = [name for name in names if name in context.topics]
         damage: Damage = {}
         configs = await self._state.run(topics.configs, self._zookeeper, known, damage)
-        for path, what in damage.items():
-            self._complain(path, what)
+        self._complain_of(damage)
         changed = []
         for name, config in configs.items():
             topic = context.topics[name]
@@ -358,13 +304,34 @@ class RegistryWatch:
         return settings
 
 
-@dataclass(slots=True)
-class _New:
-    """New topics, and what is known of them."""
+class TopicFacts(NamedTuple):
+    """A topic, and what the controller must know of it. ``is_deletion_begun``: by any controller."""
 
-    topics: list[Topic] = field(default_factory=list)
-    states: dict[TopicPartition, partition_states.PartitionState | None] = field(default_factory=dict)
-    first_epochs: dict[str, int] = field(default_factory=dict)
-    overrides: dict[str, dict[str, str]] = field(default_factory=dict)
-    deleting: set[str] = field(default_factory=set)
-    damage: Damage = field(default_factory=dict)
+    topic: Topic
+    states: dict[TopicPartition, PartitionState | None]
+    first_epoch: int
+    settings: dict[str, str]
+    is_deletion_begun: bool
+
+
+def read_facts(zookeeper: ZooKeeper, listed: Sequence[Topic], damage: Damage) -> list[TopicFacts]:
+    """In a thread: the facts of these topics, without those that have an unreadable state."""
+    unreadable: dict[TopicPartition, str] = {}
+    partitions = [name for topic in listed for name in topic.topic_partitions]
+    states = partition_states.read_many(zookeeper, partitions, unreadable)
+    damage.update((str(name), what) for name, what in unreadable.items())
+    damaged = {name.topic for name in unreadable}
+    whole = {topic.name: topic for topic in listed if topic.name not in damaged}
+    epochs = topics.first_leader_epochs(zookeeper, list(whole))
+    configs = topics.configs(zookeeper, list(whole), damage)
+    begun = topic_deletion.deletions_begun(zookeeper, list(whole))
+    return [
+        TopicFacts(
+            topic,
+            {one: states[one] for one in topic.topic_partitions},
+            epochs[name],
+            configs[name].settings,
+            name in begun,
+        )
+        for name, topic in whole.items()
+    ]

@@ -32,39 +32,34 @@ class Reports:
 
     def isr(self, names: Collection[TopicPartition]) -> None:
         """Report that the ISR of these partitions has changed. A lost report does no harm."""
-        self._runtime.spawn(self._isr(names))
-
-    async def _isr(self, names: Collection[TopicPartition]) -> None:
-        try:
-            await self._report(ApiKey.REPORT_ISR, names)
-        except KlogError as error:
-            log.debug("the change of %d ISRs could not be reported to the controller: %s", len(names), error.message)
+        self._runtime.spawn(self._report(ApiKey.REPORT_ISR, names, is_repeated=False))
 
     def offline(self, names: Collection[TopicPartition], *, may_follow: bool) -> None:
         """Report that these replicas cannot be served (rule L5) or led (rule R4)."""
-        self._runtime.spawn(self._offline(names, may_follow=may_follow))
+        # No other broker knows what is not served; what is not led is reported again at the next look, if it lasts.
+        self._runtime.spawn(
+            self._report(ApiKey.REPORT_OFFLINE, names, is_repeated=not may_follow, may_follow=may_follow)
+        )
 
-    async def _offline(self, names: Collection[TopicPartition], *, may_follow: bool) -> None:
-        """Repeat until the controller has it: no other broker knows."""
-        while not self._runtime.is_stopping:
-            try:
-                await self._report(ApiKey.REPORT_OFFLINE, names, may_follow=may_follow)
-            except KlogError as error:
-                log.warning(
-                    "the loss of %d replicas could not be reported to the controller: %s", len(names), error.message
-                )
-                if may_follow:
-                    return  # the next look reports it again, if it lasts
-                await asyncio.sleep(AGAIN_S)
-            else:
-                return
-
-    async def _report(self, key: ApiKey, names: Collection[TopicPartition], **more: bool) -> None:
+    async def _report(self, key: ApiKey, names: Collection[TopicPartition], *, is_repeated: bool, **more: bool) -> None:
         by_topic: dict[str, list[int]] = {}
         for name in names:
             by_topic.setdefault(name.topic, []).append(name.partition)
         listed = [{"name": topic, "partitions": numbers} for topic, numbers in by_topic.items()]
-        await self._ask(key, REPORT_WITHIN_S, topics=listed, **more)
+        while True:
+            try:
+                await self._ask(key, REPORT_WITHIN_S, topics=listed, **more)
+                return
+            except KlogError as error:
+                if key is ApiKey.REPORT_ISR:
+                    log.debug("the change of %d ISRs could not be reported: %s", len(names), error.message)
+                else:
+                    log.warning(
+                        "the loss of %d replicas could not be reported to the controller: %s", len(names), error.message
+                    )
+            if not is_repeated or self._runtime.is_stopping:
+                return
+            await asyncio.sleep(AGAIN_S)
 
     async def _ask(self, key: ApiKey, within_s: float, **fields: Any) -> Any:
         """The controller's answer. Raises NotController, also for an answer with an error."""

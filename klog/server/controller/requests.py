@@ -41,7 +41,7 @@ def leader_and_isr(
             continue
         if broker_id not in context.replicas(name):
             continue
-        if state.leader == broker_id and not state.ran_on(broker_id, context.incarnation(broker_id)):
+        if state.leader == broker_id and not state.ran_on(broker_id, context.brokers[broker_id].incarnation):
             continue
         if broker_id in context.leaving and state.leader != broker_id:
             continue  # it gets StopReplica instead

@@ -93,8 +93,6 @@ class TopicManager:
         self._state = state
         self._channels = channels
         self._partitions = partitions
-        self._deleting: dict[str, set[tuple[TopicPartition, int]]] = {}
-        """Topic -> its replicas that are not deleted yet: (partition, broker)."""
         self._deleted: dict[str, asyncio.Event] = {}
 
     # --- create -----------------------------------------------------------------------------------------------------
@@ -168,9 +166,7 @@ class TopicManager:
                 },
             )
             made, first_epoch = await state.write(self._make, name, assignment, overrides, act)
-            context.topics[name] = made
-            context.overrides[name] = dict(overrides)
-            context.first_epochs[name] = first_epoch
+            context.add_topic(made, dict(overrides), first_epoch)
             self._runtime.tell("topic-created", topic=name, partitions=len(assignment), replication_factor=factor)
             self._channels.send_metadata(topics_whole=[name])
             await self._partitions.change(made.topic_partitions, context.decide)
@@ -361,8 +357,7 @@ class TopicManager:
         fence: list[Operation] = [*state.fence, *(() if act is None else (act.write,))]
         await state.write(topic_deletion.mark_for_deletion, self._zookeeper, name, fence)
         done = self._begin_marked(topic)
-        left = self._deleting.get(name, ())  # none where no broker has any of it
-        away = {broker_id for _, broker_id in left if not state.context.is_live(broker_id)}
+        away = {one for _, one in state.context.deleting[name] if not state.context.is_live(one)}
         if away:
             log.warning(
                 "topic %s is marked, and will be deleted when brokers %s are back",
@@ -394,65 +389,38 @@ class TopicManager:
         context, name = self._state.context, topic.name
         if context.deleted.pop(name, None) is None:
             self._runtime.tell("topic-deleted", topic=name)
-        context.topics[name] = topic
-        context.deleting.add(name)
+        context.begin_deletion(topic)
         self._channels.send_metadata(gone={name: topic.topic_id})
-        return self._begin_deletion(name)
+        self._advance_deletion(name)
+        return self._deleted.setdefault(name, asyncio.Event())
 
-    def _begin_deletion(self, name: str) -> asyncio.Event:
-        """Stop and delete every replica; those of brokers that are away wait.
+    def advance_deletions(self) -> None:
+        """Continue every deletion: an earlier controller's, one that a broker was away from, one that has failed."""
+        for name in self._state.context.deleting:
+            self._advance_deletion(name)
 
-        Brokers that were never registered have no replica, though a topic written into ZooKeeper may name them.
-        """
+    def _advance_deletion(self, name: str) -> None:
+        """Have each live broker delete its replicas that are left; finish without any."""
         context = self._state.context
-        topic = context.topics[name]
-        self._deleting[name] = {
-            (partition, broker_id)
-            for partition in topic.topic_partitions
-            for broker_id in topic.partitions[partition.partition]
-            if broker_id in context.ever_registered
-        }
-        self._send_deletions(name)
-        done = self._deleted.setdefault(name, asyncio.Event())
-        self._finish_deleted({name})
-        return done
-
-    def _send_deletions(self, name: str) -> None:
-        """To every live broker with a replica that is not deleted yet."""
-        context = self._state.context
+        if not context.deleting[name]:
+            self._runtime.spawn(self._finish_deletion(name))
+            return
         stop = Stop(context.topics[name].topic_id, DELETED_TOPIC_EPOCH, delete=True)
         stops: dict[int, dict[TopicPartition, Stop]] = defaultdict(dict)
-        for partition, broker_id in sorted(self._deleting[name]):
+        for partition, broker_id in sorted(context.deleting[name]):
             if context.is_live(broker_id):
                 stops[broker_id][partition] = stop
         for broker_id, what in stops.items():
             self._channels.send_stop(broker_id, what)
 
-    async def resume_deletions(self) -> None:
-        """Continue deletions that were begun by an earlier controller, or while a broker was away."""
-        if not self._state.active:
-            return
-        for name in list(self._deleting.keys() - self._state.context.deleting):
-            del self._deleting[name]
-        for name in self._state.context.deleting:
-            if name not in self._deleting:
-                log.info("finishing the deletion of topic %s", name)
-                self._begin_deletion(name)
-            else:
-                self._send_deletions(name)
-
     def replicas_deleted(self, broker_id: int, names: Iterable[TopicPartition]) -> None:
         """These replicas of a broker have stopped, and their logs are deleted."""
+        deleting = self._state.context.deleting
         for name in names:
-            self._deleting.get(name.topic, set()).discard((name, broker_id))
-        self._finish_deleted({name.topic for name in names})
-
-    def _finish_deleted(self, names: Iterable[str]) -> None:
-        """Finish the deletion of those topics whose replicas are all deleted."""
-        for topic in self._deleting.keys() & set(names):
-            if not self._deleting[topic]:
-                del self._deleting[topic]
-                self._runtime.spawn(self._finish_deletion(topic))
+            deleting.get(name.topic, set()).discard((name, broker_id))
+        for topic in {name.topic for name in names} & deleting.keys():
+            if not deleting[topic]:
+                self._advance_deletion(topic)
 
     async def _finish_deletion(self, name: str) -> None:
         state = self._state

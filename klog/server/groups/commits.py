@@ -242,15 +242,7 @@ class Commits:
             noted = offset_acts.noted(zookeeper, offset_acts.OFFSETS, actor, state.group, gone, _has_some)
             return [state.fence, *noted, *committed.ends(zookeeper, state.group, partitions)]
 
-        await self._writer.write(
-            GroupWrite(
-                cached.holder,
-                state.group,
-                state.version,
-                operations,
-                lambda _: self._offsets.forget(state.group),
-            )
-        )
+        await self._writer.write(GroupWrite(cached.holder, state.group, state.version, operations))
 
     async def _write(
         self, cached: CachedGroup, offsets: Mapping[TopicPartition, CommittedOffset], actor: Actor | None
@@ -276,17 +268,7 @@ class Commits:
                 noted = offset_acts.noted(self._zookeeper, kind, actor, state.group, offsets, is_act)
             return [*fences, *noted, *self._offsets.operations(state.group, offsets)]
 
-        await self._writer.write(
-            GroupWrite(
-                cached.holder,
-                state.group,
-                state.version,
-                operations,
-                lambda landed: self._offsets.landed(state.group, landed),
-                lambda: self._offsets.forget(state.group),
-                offsets,
-            )
-        )
+        await self._writer.write(GroupWrite(cached.holder, state.group, state.version, operations, offsets))
 
 
 def _has_some(before: offset_acts.State) -> bool:

@@ -58,7 +58,7 @@ class Coordinator:
         """Recent commits of the groups of this broker's slots."""
         self.commits = Commits(runtime, self.cache, calls, self._writer, offsets, self.committed, admission)
         self.group_admin = GroupAdmin(runtime, image, self.cache, calls, self.commits)
-        self._expiring = runtime.spawn(Expiry(runtime, self.cache, calls, self._writer, offsets).run())
+        self._expiring = runtime.spawn(Expiry(runtime, self.cache, calls, self._writer).run())
 
     def close(self) -> None:
         """Answer all waiting requests, and start nothing more."""

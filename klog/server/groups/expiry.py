@@ -13,7 +13,6 @@ import logging
 
 from klog.coordination import expired_offsets
 from klog.coordination import groups as registry
-from klog.coordination.committed import OffsetWriter
 from klog.coordination.expired_offsets import Expired
 from klog.coordination.group_slots import slot_of
 from klog.coordination.group_writer import GroupChanged, GroupWrite, GroupWriter
@@ -33,16 +32,13 @@ MINUTE_MS = 60_000
 class Expiry:
     """Event loop only; one group at a time."""
 
-    def __init__(
-        self, runtime: Runtime, cache: GroupCache, calls: ZkCalls, writer: GroupWriter, offsets: OffsetWriter
-    ) -> None:
+    def __init__(self, runtime: Runtime, cache: GroupCache, calls: ZkCalls, writer: GroupWriter) -> None:
         config = runtime.config
         self._identity = runtime.identity
         self._zookeeper = runtime.zookeeper
         self._cache = cache
         self._calls = calls
         self._writer = writer
-        self._offsets = offsets
         self._retention_ms = config.integer("offsets.retention.minutes") * MINUTE_MS
         self._every_s = config.integer("offsets.retention.check.interval.ms") / 1000
         self._clock = runtime.zookeeper.clock
@@ -103,16 +99,8 @@ class Expiry:
                 gone.update(now.partitions if is_same else ())
                 return now.operations if is_same else []
 
-            write = GroupWrite(
-                holder,
-                name,
-                found.state.version,
-                operations,
-                lambda _: self._offsets.forget(name),
-                lambda: self._offsets.forget(name),
-            )
             try:
-                await self._writer.write(write)
+                await self._writer.write(GroupWrite(holder, name, found.state.version, operations))
             except GroupChanged:
                 return
             cached = cache.find(name)

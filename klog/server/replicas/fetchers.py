@@ -26,8 +26,7 @@ import logging
 import socket
 import struct
 from collections.abc import Callable, Iterable
-from typing import Any, Final, NamedTuple
-from uuid import UUID
+from typing import Any, Final
 from zlib import crc32
 
 from klog.config import BrokerConfig
@@ -55,6 +54,7 @@ from klog.server.executors import Purpose
 from klog.server.image import ClusterImage
 from klog.server.replicas.deletions import Deletions
 from klog.server.replicas.leader_endpoints import LeaderEndpoint, LeaderEndpoints
+from klog.server.replicas.opening import Assignment
 from klog.server.replicas.repair import Repairer
 from klog.server.runtime import Runtime
 from klog.storage.flusher import Flusher
@@ -74,41 +74,21 @@ RETRY_S_MIN: Final = 0.02
 _SIZE = struct.Struct(">i")
 
 
-class FetchSettings(NamedTuple):
-    """The broker's settings for fetching."""
-
-    partition_bytes_max: int
-    answer_bytes_max: int
-    min_bytes: int
-    wait_max_ms: int
-    backoff_s: float
-    timeout_s: float
-    receive_buffer_bytes: int | None
-    connections: int
-
-    @classmethod
-    def of(cls, config: BrokerConfig) -> FetchSettings:
-        receive = config.integer("replica.socket.receive.buffer.bytes")
-        return cls(
-            config.integer("replica.fetch.max.bytes"),
-            config.integer("replica.fetch.response.max.bytes"),
-            config.integer("replica.fetch.min.bytes"),
-            config.integer("replica.fetch.wait.max.ms"),
-            config.integer("replica.fetch.backoff.ms") / 1000,
-            config.integer("replica.socket.timeout.ms") / 1000,
-            receive if receive > 0 and config.is_given("replica.socket.receive.buffer.bytes") else None,
-            config.integer("num.replica.fetchers"),
-        )
-
-
 class LeaderLink:
     """A follower's connection to one leader. Connected as long as ``followers`` is not empty."""
 
-    def __init__(self, fetchers: Fetchers, leader: int, settings: FetchSettings) -> None:
+    def __init__(self, fetchers: Fetchers, leader: int, config: BrokerConfig) -> None:
         self.leader = leader
         self.followers: set[Follower] = set()
         self._fetchers = fetchers
-        self._settings = settings
+        self._partition_bytes_max = config.integer("replica.fetch.max.bytes")
+        self._answer_bytes_max = config.integer("replica.fetch.response.max.bytes")
+        self._min_bytes = config.integer("replica.fetch.min.bytes")
+        self._wait_max_ms = config.integer("replica.fetch.wait.max.ms")
+        self._backoff_s = config.integer("replica.fetch.backoff.ms") / 1000
+        self._timeout_s = config.integer("replica.socket.timeout.ms") / 1000
+        receive = config.integer("replica.socket.receive.buffer.bytes")
+        self._receive_buffer_bytes = receive if config.is_given("replica.socket.receive.buffer.bytes") else 0
         self._loop = fetchers.loop
         self._leader_endpoints = fetchers.leader_endpoints
         self._want_flush = fetchers.flusher.want
@@ -179,7 +159,7 @@ class LeaderLink:
         self._forget(follower)
         follower.become(FollowerState.WAITING)
         follower.is_in_sync = False
-        before_s, backoff_s = follower.retry_s, self._settings.backoff_s
+        before_s, backoff_s = follower.retry_s, self._backoff_s
         follower.retry_s = min(max(2 * before_s, RETRY_S_MIN), backoff_s)
         if before_s < backoff_s <= follower.retry_s:  # logged once, and not for errors that pass quickly
             log.warning("%s: following broker %d: %s", follower.topic_partition, self.leader, error.message)
@@ -223,7 +203,7 @@ class LeaderLink:
         """Run until connected, or cancelled for another endpoint."""
         transport: asyncio.Transport | None = None
         try:
-            self._channel = await self._leader_endpoints.connect(self.leader, endpoint, self._settings.timeout_s)
+            self._channel = await self._leader_endpoints.connect(self.leader, endpoint, self._timeout_s)
             transport = self._channel.hand_over(_Receiver(self))
         except (CannotConnect, TimedOut) as error:
             log.log(
@@ -245,24 +225,24 @@ class LeaderLink:
             self._connected(transport)
 
     def _connect_later(self) -> None:
-        self._retry_s = min(max(2 * self._retry_s, RETRY_S_MIN), self._settings.backoff_s)
+        self._retry_s = min(max(2 * self._retry_s, RETRY_S_MIN), self._backoff_s)
         self._retry = self._loop.call_later(self._retry_s, self._connect_now)
 
     def _connected(self, transport: asyncio.Transport) -> None:
-        if self._settings.receive_buffer_bytes is not None:
+        if self._receive_buffer_bytes > 0:
             sock = transport.get_extra_info("socket")
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._settings.receive_buffer_bytes)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._receive_buffer_bytes)
         self._transport = transport
         self._refusal = ""
         self._filled = 0
         self._heard_at_s = self._loop.time()
-        self._watch = self._loop.call_later(self._settings.timeout_s, self._look)
+        self._watch = self._loop.call_later(self._timeout_s, self._look)
         self._send()
 
     def _look(self) -> None:
         """Close a connection over which nothing comes: an answer is always due."""
         silent_s = self._loop.time() - self._heard_at_s
-        allowed_s = self._settings.timeout_s + self._settings.wait_max_ms / 1000
+        allowed_s = self._timeout_s + self._wait_max_ms / 1000
         if silent_s >= allowed_s:
             self._broken(f"nothing was received for {silent_s:.1f} s (replica.socket.timeout.ms)")
         else:
@@ -333,7 +313,7 @@ class LeaderLink:
         at, transport = 0, self._transport
         while self._filled - at >= 4:
             (size,) = _SIZE.unpack_from(self._buffer, at)
-            if not 4 <= size <= self._settings.answer_bytes_max + FRAME_BYTES_SPARE:
+            if not 4 <= size <= self._answer_bytes_max + FRAME_BYTES_SPARE:
                 raise MalformedRequest(f"an answer claims {size} bytes")
             end = at + 4 + size
             if end > self._filled:
@@ -447,7 +427,6 @@ class LeaderLink:
         for slot in self._to_forget:
             entries.forget(slot)
         self._to_forget.clear()
-        settings = self._settings
         asked, self._to_ask = self._to_ask, {}
         for follower in asked:
             if follower.state not in (FollowerState.WAITING, FollowerState.NAMED, FollowerState.FETCHING):
@@ -472,7 +451,7 @@ class LeaderLink:
                 one.end.address,
                 flushed.address,
                 flushed.offset,
-                self._fetchers.bytes_max(follower, settings.partition_bytes_max),
+                self._fetchers.bytes_max(follower, self._partition_bytes_max),
             )
             self._to_report.pop(follower, None)
         for follower in self._to_report:
@@ -484,9 +463,9 @@ class LeaderLink:
             self._transport.write(
                 replica_fetch.fetch_request(
                     self._outstanding,
-                    settings.wait_max_ms,
-                    settings.min_bytes,
-                    settings.answer_bytes_max,
+                    self._wait_max_ms,
+                    self._min_bytes,
+                    self._answer_bytes_max,
                     entries,
                 )
             )
@@ -547,7 +526,7 @@ class Fetchers:
         self.flusher = flusher
         self._deletions = deletions
         self.probes = probes
-        self._settings = FetchSettings.of(runtime.config)
+        self._connections = runtime.config.integer("num.replica.fetchers")
         self._links: dict[tuple[int, int], LeaderLink] = {}
         self._jobs: dict[Follower, asyncio.Task[None]] = {}
         self._throttle = Throttle(runtime.broker_id)
@@ -557,39 +536,32 @@ class Fetchers:
     # --- followed partitions ------------------------------------------------------------------------------------------
 
     def follow(
-        self,
-        name: TopicPartition,
-        topic_id: UUID,
-        partition_log: Log,
-        leader: int,
-        leader_epoch: int,
-        state_version: int,
-        high_watermark: int = 0,
-        *,
-        keep_truncated: bool = False,
+        self, assigned: Assignment, partition_log: Log, high_watermark: int = 0, *, keep_truncated: bool = False
     ) -> Follower:
-        """Follow ``leader`` in its epoch from now on. May be called again at any time, with changed arguments.
+        """Follow the leader of an assignment from now on. May be called again at any time, with changed arguments.
 
         ``high_watermark``: an address, the last one known (from the checkpoint, or from leading), at most the log end.
         ``keep_truncated``: keep truncated bytes as ``.lost`` files in any case, after an unclean election. If the log
         has a later epoch than the leader's, the follower is FENCED (rule R3).
         """
+        name, state = assigned.name, assigned.state
+        leader, leader_epoch = state.leader, state.leader_epoch
         follower = self.followed.get(name)
         if follower is None or follower.log is not partition_log:
             if follower is not None:
                 self._drop(follower)
             follower = self.followed[name] = Follower(
                 name,
-                topic_id,
+                assigned.topic_id,
                 partition_log,
                 leader=leader,
                 leader_epoch=leader_epoch,
-                state_version=state_version,
+                state_version=state.version,
                 high_watermark=_log_end_at(partition_log, high_watermark),
                 keep_truncated=keep_truncated,
             )
         elif (follower.leader, follower.leader_epoch) == (leader, leader_epoch):
-            follower.state_version = state_version
+            follower.state_version = state.version
             follower.keep_truncated = follower.keep_truncated or keep_truncated
             if follower.link is not None:
                 follower.link.connect()
@@ -599,7 +571,7 @@ class Fetchers:
         if follower.state is FollowerState.FAILED:
             return follower
         self._drop(follower)
-        follower.leader, follower.leader_epoch, follower.state_version = leader, leader_epoch, state_version
+        follower.leader, follower.leader_epoch, follower.state_version = leader, leader_epoch, state.version
         follower.keep_truncated = keep_truncated
         follower.is_in_sync = False
         follower.leader_high = LogEnd(-1, -1)
@@ -643,11 +615,11 @@ class Fetchers:
                 self.loop.call_soon(link.connect)  # closes it, unless it has another follower by then
 
     def _link(self, follower: Follower) -> LeaderLink:
-        number = crc32(str(follower.topic_partition).encode()) % self._settings.connections
+        number = crc32(str(follower.topic_partition).encode()) % self._connections
         key = follower.leader, number
         link = self._links.get(key)
         if link is None:
-            link = self._links[key] = LeaderLink(self, follower.leader, self._settings)
+            link = self._links[key] = LeaderLink(self, follower.leader, self._runtime.config)
         return link
 
     # --- events -------------------------------------------------------------------------------------------------------
@@ -794,45 +766,33 @@ class Fetchers:
         return may_be_unclean or address < follower.high_watermark.address
 
     def _tell_truncation(self, follower: Follower, address: int, end: int, reason: str, files: list[str]) -> None:
-        name, leader, epoch = follower.topic_partition, follower.leader, follower.leader_epoch
+        name, high = follower.topic_partition, follower.high_watermark.address
+        why = f"broker {follower.leader} leads in epoch {follower.leader_epoch}, and {reason}"
         if not files:
-            log.info(
-                "%s: truncated at %d (it ended at %d): broker %d leads in epoch %d, and %s",
-                name,
-                address,
-                end,
-                leader,
-                epoch,
-                reason,
-            )
+            log.info("%s: truncated at %d (it ended at %d): %s", name, address, end, why)
             return
         log.error(
-            "%s: MESSAGES ARE LOST: truncated at %d (it ended at %d, the high watermark was %d): broker %d leads in"
-            " epoch %d, and %s; the bytes are kept in %s/%s",
+            "%s: MESSAGES ARE LOST: truncated at %d (it ended at %d, the high watermark was %d): %s;"
+            " the bytes are kept in %s/%s",
             name,
             address,
             end,
-            follower.high_watermark.address,
-            leader,
-            epoch,
-            reason,
+            high,
+            why,
             follower.log.folder,
             ", ".join(files),
         )
-        self._runtime.from_thread(
-            self._runtime.tell_facts,
-            "messages-lost",
-            {
-                "topic": name.topic,
-                "partition": name.partition,
-                "cut_at": address,
-                "ended_at": end,
-                "high_watermark": follower.high_watermark.address,
-                "leader": leader,
-                "leader_epoch": epoch,
-                "files": files,
-            },
-        )
+        facts = {
+            "topic": name.topic,
+            "partition": name.partition,
+            "cut_at": address,
+            "ended_at": end,
+            "high_watermark": high,
+            "leader": follower.leader,
+            "leader_epoch": follower.leader_epoch,
+            "files": files,
+        }
+        self._runtime.from_thread(self._runtime.tell_facts, "messages-lost", facts)
 
     def _skip(self, follower: Follower, address: int) -> None:
         """In a thread."""

@@ -20,6 +20,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -55,47 +56,29 @@ FAR_BYTES: Final = 16 * 1024 * 1024
 """Data within this distance of the log end was written just now and is in the page cache."""
 
 
+@dataclass(slots=True, eq=False)
 class _Slot:
     """A partition that the follower has named. Watches it for appends."""
 
-    __slots__ = (
-        "agreed",
-        "end",
-        "expected",
-        "failure",
-        "greeted",
-        "max_bytes",
-        "name",
-        "number",
-        "partition",
-        "prepared",
-        "preparing",
-        "refusal",
-        "session",
-        "told_high",
-        "told_start",
-        "wanting",
-    )
-
-    def __init__(self, session: ReplicaSession, number: int, name: TopicPartition) -> None:
-        self.session = session
-        self.number = number
-        self.name = name
-        self.partition: LedPartition | None = None
-        self.agreed = False
-        self.greeted = False
-        """Whether it was answered since the logs agreed: the first answer confirms that, and does not wait."""
-        self.wanting = False
-        self.end = -1
-        self.expected = -1
-        self.max_bytes = 0
-        self.told_high = self.told_start = -1
-        self.prepared: _Chunk | None = None
-        """Data read ahead for it, from its position."""
-        self.preparing = False
-        self.refusal: bytes | None = None
-        """Where the follower must truncate or restart its log; then it asks again."""
-        self.failure: KlogError | None = None
+    session: ReplicaSession
+    number: int
+    name: TopicPartition
+    partition: LedPartition | None = None
+    agreed: bool = False
+    greeted: bool = False
+    """Whether it was answered since the logs agreed: the first answer confirms that, and does not wait."""
+    wanting: bool = False
+    end: int = -1
+    expected: int = -1
+    max_bytes: int = 0
+    told_high: int = -1
+    told_start: int = -1
+    prepared: _Chunk | None = None
+    """Data read ahead for it, from its position."""
+    preparing: bool = False
+    refusal: bytes | None = None
+    """Where the follower must truncate or restart its log; then it asks again."""
+    failure: KlogError | None = None
 
     def more(self, partition: LedPartition) -> None:
         self.session.happened(self)

@@ -41,13 +41,12 @@ from klog.replication.led_partition import REFUSED_S, LedPartition
 from klog.server.authority import Authority
 from klog.server.executors import Purpose
 from klog.server.image import ClusterImage
-from klog.server.replicas.assignment import Assignment
 from klog.server.replicas.disk_wait import at_disks
 from klog.server.replicas.fetchers import Fetchers
 from klog.server.replicas.isr_monitor import IsrMonitor
 from klog.server.replicas.isr_writer import IsrWriter, write_states
 from klog.server.replicas.led_partitions import LedPartitions
-from klog.server.replicas.opening import Opened, open_logs
+from klog.server.replicas.opening import Assignment, Opened, open_logs
 from klog.server.replicas.removal import remove_logs, undeletable
 from klog.server.runtime import Runtime
 from klog.storage.flusher import Flusher
@@ -328,12 +327,8 @@ class Replicas:
             one.nothing_lost = True
         known = one.last_high_watermark
         self.fetchers.follow(
-            assigned.name,
-            assigned.topic_id,
+            assigned,
             one,
-            state.leader,
-            state.leader_epoch,
-            state.version,
             one.committed_at_open if known is None else known.address,
             # After a kill the high watermark is that of the last checkpoint: what was acknowledged may lie above it.
             keep_truncated=one.last_batch_epoch < state.unclean_epoch,

@@ -22,9 +22,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from klog.coordination.class_archive import NONE, ClassArchive, open_archive
+from klog.coordination.java import find_java
 from klog.errors import CannotConnect, JavaMissing, KlogError, UsageError
 from klog.spark.running import jvm
-from klog.spark.running.class_archive import NONE, is_tuned_by_user, open_archive
 from klog.spark.running.package import HOME
 from klog.spark.short_errors import first_line
 
@@ -37,6 +38,11 @@ LOG_LEVEL = "ERROR"
 
 QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Half the processor time of a start. A JVM that moves rows would be slower by it; one that only schedules is not."""
+
+OTHER_CLASS_PATH = ("SPARK_HOME", "SPARK_CONF_DIR", "SPARK_DIST_CLASSPATH", "HADOOP_CONF_DIR", "YARN_CONF_DIR")
+"""Where one of these is set, the class path has folders, and the JVM archives nothing from a path with folders."""
+OTHER_FLAGS = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
+"""Flags by which the user decides how JVMs start: then klog adds nothing of its own."""
 
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 
@@ -134,9 +140,9 @@ def start_context(
     wanted = settings_of(scratch, local=local, submitted=submitted)
     archive, meanwhile = NONE, threading.Thread(target=_import_what_exports_need, name="imports")
     if quick and local:
-        archive = open_archive(cache, _jars(), f"{QUICK_START} {settings.get('spark.driver.extraClassPath', '')}")
-        if not is_tuned_by_user():
-            wanted[_JAVA_OPTIONS] += f" {QUICK_START} {archive.flags}".rstrip()
+        archive = open_spark_archive(cache, f"{QUICK_START} {settings.get('spark.driver.extraClassPath', '')}")
+        if not _is_set(OTHER_FLAGS):
+            wanted[_JAVA_OPTIONS] += " ".join(["", QUICK_START, *archive.flags])
         meanwhile.start()
     conf = SparkConf().setAppName("klog").setAll([*{**wanted, **settings}.items()])
     if not submitted:
@@ -147,8 +153,7 @@ def start_context(
         if SparkContext._gateway is None and not is_submitted():
             # The JVM keeps these for its whole life, which is longer than the command's, whose stdout is for rows.
             with log.open("ab") as errors:
-                inherited = () if archive.lock is None else (archive.lock,)
-                gateway = launch_gateway(conf, {"stdout": errors, "stderr": errors, "pass_fds": inherited})
+                gateway = launch_gateway(conf, {"stdout": errors, "stderr": errors, "pass_fds": archive.locks})
         context = SparkContext(conf=conf, gateway=gateway)
         context.setLogLevel(LOG_LEVEL)
     except (PySparkException, Py4JError, OSError) as error:
@@ -181,10 +186,20 @@ def is_submitted() -> bool:
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
-def _jars() -> Path:
+def open_spark_archive(cache: Path | None, also: str) -> ClassArchive:
+    """The archive of the JVM's classes, or none where the environment decides on flags or the class path."""
     import pyspark
 
-    return Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent) / "jars"
+    if _is_set((*OTHER_FLAGS, *OTHER_CLASS_PATH)):
+        return NONE
+    try:
+        return open_archive(cache, "spark", find_java(), Path(pyspark.__file__).parent.glob("jars/*"), also)
+    except JavaMissing:
+        return NONE
+
+
+def _is_set(names: tuple[str, ...]) -> bool:
+    return any(os.environ.get(name) for name in names)
 
 
 def _import_what_exports_need() -> None:

@@ -1,14 +1,20 @@
-"""Elections on request: of preferred leaders, unclean ones, and of a successor of a leader that gives up."""
+"""Elections that no death causes: of preferred leaders, unclean ones, of a successor of a leader that gives up.
+
+Preferred leaders, which placement spreads evenly, are elected on request, and where ``auto.leader.rebalance.enable`` is
+set: every ``leader.imbalance.check.interval.seconds``, for each broker that does not lead more than
+``leader.imbalance.per.broker.percentage`` of the partitions it is the preferred leader of.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Final
 
 from klog.coordination.acts import ELECTION_ACT, UNCLEAN_ACT, Act, Actor, new_act
-from klog.coordination.zookeeper import MULTI_BYTES_MAX, ZooKeeper, batches, size_bytes
+from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import (
     ElectionNotNeeded,
     EligibleLeadersNotAvailable,
@@ -16,18 +22,20 @@ from klog.errors import (
     PreferredLeaderNotAvailable,
     UnknownTopicOrPartition,
 )
-from klog.names import TopicPartition
+from klog.names import TopicPartition, counted
 from klog.replication import leader_election
 from klog.replication.leader_election import Decision, NoLeader
 from klog.server.controller.broker_channels import BrokerChannels
 from klog.server.controller.controller_state import ControllerState
 from klog.server.controller.partition_writer import PartitionWriter
 
-ACTS_BYTES_MAX: Final = MULTI_BYTES_MAX - 1024
-"""Of acts in one multi; the rest is for the fence."""
+log = logging.getLogger(__name__)
+
+_Find = Callable[[TopicPartition], Decision | KlogError]
+_Outcome = dict[TopicPartition, KlogError | None]
 
 
-class RequestedElections:
+class Elections:
     """Event loop only."""
 
     def __init__(
@@ -38,54 +46,42 @@ class RequestedElections:
         self._channels = channels
         self._partitions = partitions
 
-    async def elect(
-        self, names: Iterable[TopicPartition] | None, *, unclean: bool, actor: Actor
-    ) -> dict[TopicPartition, KlogError | None]:
+    # --- on request ---------------------------------------------------------------------------------------------------
+
+    async def elect(self, names: Iterable[TopicPartition] | None, *, unclean: bool, actor: Actor) -> _Outcome:
         """Elect the preferred leader of each, or with `unclean` any live replica of those without a leader.
 
         `names` None: all partitions; the result omits those that need no election. Partition -> error:
         ElectionNotNeeded, PreferredLeaderNotAvailable, EligibleLeadersNotAvailable, UnknownTopicOrPartition. Raises
         NotController.
         """
-        state = self._state
-        async with state.lock:
-            state.require()
-            asked = list(state.context.partitions()) if names is None else list(names)
-            outcome = await self._elect(
-                asked, self._unclean if unclean else self._in_sync, actor, UNCLEAN_ACT if unclean else ELECTION_ACT
-            )
-        await self._channels.acknowledged(state.context.live)
+        find, kind = (self._unclean, UNCLEAN_ACT) if unclean else (self._in_sync, ELECTION_ACT)
+        outcome = await self._elect(names, find, actor, kind)
         if names is None:
             outcome = {name: error for name, error in outcome.items() if not isinstance(error, ElectionNotNeeded)}
         return outcome
 
-    async def elect_chosen(
-        self, wanted: Mapping[TopicPartition, int], actor: Actor
-    ) -> dict[TopicPartition, KlogError | None]:
+    async def elect_chosen(self, wanted: Mapping[TopicPartition, int], actor: Actor) -> _Outcome:
         """Elect the replica on this broker in each partition. Partition -> error, as `elect`; raises NotController."""
-        state = self._state
-        async with state.lock:
-            state.require()
-            outcome = await self._elect(wanted, lambda name: self._in_sync(name, wanted[name]), actor, ELECTION_ACT)
-        await self._channels.acknowledged(state.context.live)
+        return await self._elect(wanted, lambda name: self._in_sync(name, wanted[name]), actor, ELECTION_ACT)
+
+    async def elect_preferred_locked(self, names: Iterable[TopicPartition] | None, actor: Actor) -> _Outcome:
+        """As `elect`, under the controller's lock."""
+        return await self._elect_locked(names, self._in_sync, actor, ELECTION_ACT)
+
+    async def _elect(self, names: Iterable[TopicPartition] | None, find: _Find, actor: Actor, kind: str) -> _Outcome:
+        async with self._state.lock:
+            self._state.require()
+            outcome = await self._elect_locked(names, find, actor, kind)
+        await self._channels.acknowledged(self._state.context.live)
         return outcome
 
-    async def elect_preferred_locked(
-        self, names: Iterable[TopicPartition], actor: Actor
-    ) -> dict[TopicPartition, KlogError | None]:
-        """As `elect`, under the controller's lock."""
-        return await self._elect(names, self._in_sync, actor, ELECTION_ACT)
-
-    async def _elect(
-        self,
-        names: Iterable[TopicPartition],
-        find: Callable[[TopicPartition], Decision | KlogError],
-        actor: Actor,
-        kind: str,
-    ) -> dict[TopicPartition, KlogError | None]:
-        """Under the lock. The acts are written after the elections, and before any client gets an answer."""
+    async def _elect_locked(
+        self, names: Iterable[TopicPartition] | None, find: _Find, actor: Actor, kind: str
+    ) -> _Outcome:
+        """The acts are written after the elections, and before any client gets an answer."""
         context = self._state.context
-        outcome: dict[TopicPartition, KlogError | None] = {}
+        outcome: _Outcome = {}
         before: dict[TopicPartition, int] = {}
 
         def decide(name: TopicPartition) -> Decision | None:
@@ -98,21 +94,16 @@ class RequestedElections:
                 outcome[name] = found
             return None
 
-        asked = list(dict.fromkeys(names))
+        asked = list(dict.fromkeys(context.partitions() if names is None else names))
         for name in asked:
             if not context.knows(name) or name.topic in context.deleting:
                 outcome[name] = UnknownTopicOrPartition(f"partition {name} does not exist")
         await self._partitions.change(asked, decide)
         acts = _acts(kind, actor, before, {name: context.states[name].leader for name in before})
         if acts:
-            await self._state.write(self._write_acts, acts)
+            writes = [[act.write] for act in acts]
+            await self._state.write(self._zookeeper.commit_each, writes, self._state.fence)
         return {name: outcome[name] for name in asked}
-
-    def _write_acts(self, acts: Sequence[Act]) -> None:
-        """In a thread."""
-        fence, chroot = self._state.fence, self._zookeeper.address.chroot
-        for batch in batches([[act.write] for act in acts], lambda write: size_bytes(write, chroot), ACTS_BYTES_MAX):
-            self._zookeeper.multi([*fence, *batch])
 
     def _in_sync(self, name: TopicPartition, wanted: int | None = None) -> Decision | KlogError:
         """The replica on the broker ``wanted``; None: the preferred one."""
@@ -169,6 +160,45 @@ class RequestedElections:
         async with state.lock:
             state.require()
             await self._partitions.change(names, decide)
+
+    # --- for balance --------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """The term has begun."""
+        if self._state.context.config.flag("auto.leader.rebalance.enable"):
+            self._state.spawn(self._keep_balance())
+
+    async def _keep_balance(self) -> None:
+        while True:
+            await asyncio.sleep(self._state.context.config.integer("leader.imbalance.check.interval.seconds"))
+            names = self._imbalanced()
+            if names:
+                log.info("electing the preferred leaders of %s", counted(len(names), "partition"))
+                try:
+                    async with self._state.lock:
+                        self._state.require()
+                        await self._partitions.change(names, self._preferred)
+                except KlogError as error:
+                    log.warning("preferred leaders were not elected: %s", error.message)
+
+    def _imbalanced(self) -> list[TopicPartition]:
+        """The partitions led by others whose preferred leader leads too few of its own."""
+        context = self._state.context
+        limit = context.config.integer("leader.imbalance.per.broker.percentage")
+        preferred: dict[int, list[TopicPartition]] = defaultdict(list)
+        for name in context.partitions():
+            if name in context.states and name.topic not in context.deleting:
+                preferred[context.replicas(name)[0]].append(name)
+        found = []
+        for broker_id, names in preferred.items():
+            led_by_others = [name for name in names if context.states[name].leader != broker_id]
+            if context.is_live(broker_id) and len(led_by_others) * 100 > limit * len(names):
+                found += led_by_others
+        return found
+
+    def _preferred(self, name: TopicPartition) -> Decision | None:
+        found = self._in_sync(name)
+        return found if isinstance(found, Decision) else None
 
 
 def _acts(
