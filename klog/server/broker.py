@@ -45,7 +45,7 @@ from klog.errors import (
 from klog.host.collector import Collector
 from klog.host.limits import share_out
 from klog.host.watchdog import Watchdog
-from klog.names import TopicPartition, host_port
+from klog.names import host_port
 from klog.secret import Secret
 from klog.server import cluster_identity
 from klog.server.access import Access
@@ -66,12 +66,11 @@ from klog.server.group_lag import GroupLags
 from klog.server.groups.coordinator import Coordinator
 from klog.server.handlers import ROUTES
 from klog.server.history import HistoryKeeper
-from klog.server.image import ClusterImage, apply
+from klog.server.image import ClusterImage
 from klog.server.lifecycle import RESTART_CODE, BrokerState, Lifecycle
 from klog.server.listener_security import ListenerSecurity
 from klog.server.listening import Listening, server_of
 from klog.server.look_ups import LookUps
-from klog.server.metrics_table import Measured
 from klog.server.parts import Parts
 from klog.server.peer_clocks import PeerClocks
 from klog.server.peer_probe import reach
@@ -85,7 +84,6 @@ from klog.server.replicas.disk_watch import DiskWatch
 from klog.server.replicas.fetchers import Fetchers
 from klog.server.replicas.local_replicas import LocalReplicas
 from klog.server.replicas.log_maintenance import LogMaintenance
-from klog.server.replicas.replica_session import ReplicaSession
 from klog.server.replicas.replicas import Replicas
 from klog.server.runtime import Identity, Runtime
 from klog.server.schema_registry import BrokerRegistry
@@ -106,7 +104,7 @@ ASSIGNED_WITHIN_S = 10.0
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
-class Broker:
+class Broker(Parts):
     """See the module. Event loop only, except methods that state otherwise."""
 
     def __init__(self, config: BrokerConfig) -> None:
@@ -134,7 +132,7 @@ class Broker:
             self.identity.broker_id, config.integer("zookeeper.session.timeout.ms") / 1000, self.identity
         )
         self.former_brokers = FormerBrokers(self.runtime.loop.time)
-        self._history = HistoryKeeper(self._measured)
+        self.history = HistoryKeeper(self)
         self.zookeeper_admission = ZooKeeperAdmission(self.runtime)
         self.registry = BrokerRegistry(self.runtime, partial(self.zookeeper_admission.admit, Kind.SCHEMAS))
         self.authority = Authority(self.zookeeper, self.executors, lambda: self.identity.incarnation)
@@ -161,7 +159,7 @@ class Broker:
             "broker %d serves at %s:%d: %d partitions led, cluster %s, ZooKeeper %s",
             self.identity.broker_id,
             *self.address,
-            len(self.replicas.partitions),
+            len(self.partitions),
             self.image.cluster_id,
             self.zookeeper.address,
         )
@@ -221,9 +219,10 @@ class Broker:
                 fetchers,
                 self._knows_cluster.set,
             )
+            self.partitions = self.replicas.partitions
             self.local_replicas = LocalReplicas(self.runtime, self.image, self.log_dirs, self.replicas)
             self.groups = Coordinator(self.runtime, self.image, self.zookeeper_admission)
-            self.group_lags = GroupLags(self.zookeeper, self.replicas.partitions)
+            self.group_lags = GroupLags(self.zookeeper, self.partitions)
             undo.callback(self.groups.close)
             self.auto_creation = AutoCreation(self.runtime, self.controller, self.election)
             self.registry_copies = RegistryCopies(
@@ -249,26 +248,9 @@ class Broker:
         if self.config.integer("metrics.port"):
             from klog.server import metrics_endpoint
 
-            self._endpoints.callback((await metrics_endpoint.serve(self._measured())).close)
+            self._endpoints.callback((await metrics_endpoint.serve(self)).close)
         if self.config.integer("schema.registry.port"):
             self._endpoints.callback((await self.registry.serve()).close)
-
-    def _measured(self) -> Measured:
-        return Measured(
-            self.runtime,
-            self.lifecycle,
-            self.image,
-            self.log_dirs,
-            self.replicas,
-            self.controller,
-            self.groups,
-            self.group_lags,
-            self.events,
-            self.flusher,
-            self.purgatory,
-            self.server,
-            self.listener_security,
-        )
 
     def _begin_upkeep(self) -> None:
         """Start the periodic work of a serving broker."""
@@ -286,7 +268,7 @@ class Broker:
         events_topic = EventsTopic(self.runtime, self.image, self.secret, self.producer_ids, leads, answer)
         self.events.start(self.runtime, events_topic)
         self.runtime.spawn(events_topic.keep_replicas())
-        self.runtime.spawn(self._history.run())
+        self.runtime.spawn(self.history.run())
         self.producer_ids.stock_up()
         self._watchdog = Watchdog(self.zookeeper.session_timeout_ms / 1000)
         self._watchdog.start()
@@ -313,7 +295,7 @@ class Broker:
 
     def _listen(self) -> None:
         """Open the ports. Requests are answered from now on; no partition is led yet."""
-        self.routes.bind(ROUTES, self._parts())
+        self.routes.bind(ROUTES, self)
         self.dispatcher = Dispatcher(
             self.routes,
             executors=self.executors,
@@ -328,41 +310,6 @@ class Broker:
             self.config,
             self.server,
             lambda listener: self.listener_security.setup(listener, self.dispatcher.on_frame, self.secret),
-        )
-
-    def _parts(self) -> Parts:
-        return Parts(
-            config=self.config,
-            runtime=self.runtime,
-            identity=self.identity,
-            lifecycle=self.lifecycle,
-            secret=self.secret,
-            credentials=self.credentials,
-            image=self.image,
-            log_dirs=self.log_dirs,
-            partitions=self.replicas.partitions,
-            replicas=self.replicas,
-            local_replicas=self.local_replicas,
-            deletions=self.deletions,
-            look_ups=self.look_ups,
-            authority=self.authority,
-            access=self.access,
-            quota_keeper=self.quota_keeper,
-            controller=self.controller,
-            zookeeper_admission=self.zookeeper_admission,
-            groups=self.groups,
-            registry=self.registry,
-            producer_ids=self.producer_ids,
-            auto_creation=self.auto_creation,
-            probes=self.probes,
-            former_brokers=self.former_brokers,
-            purgatory=self.purgatory,
-            open_session=lambda broker_id, incarnation: ReplicaSession(
-                self.runtime, self.replicas.partitions, self.log_dirs, self.probes, broker_id, incarnation
-            ),
-            history=self._history,
-            measured=self._measured,
-            take_metadata=self.take_metadata,
         )
 
     @property
@@ -408,26 +355,6 @@ class Broker:
             )
         )
         return is_current
-
-    # --- called by handlers -----------------------------------------------------------------------------------------
-
-    def take_metadata(self, update: Any) -> None:
-        """Apply the controller's UpdateMetadata request."""
-        brokers_before = self.image.brokers
-        for name in apply(self.image, update):
-            config = LogConfig.of(self.config.of_topic(name), self.image.topics[name].overrides)
-            for partition in self.image.topics[name].partitions:
-                there = self.log_dirs.log(TopicPartition(name, partition))
-                if there is not None:
-                    there.reconfigure(config)
-        if self.image.brokers != brokers_before:
-            self.former_brokers.note(brokers_before, self.image.brokers)
-            self.replicas.brokers_changed()
-        self.replicas.fetchers.take_rates(update)
-        if update.slots:
-            self.groups.cache.slots_changed()
-        self.image.known.set()
-        self.registry_copies.changed()
 
     def _post_outcomes(self, deliver: Any, outcomes: Any) -> None:
         """In the flusher's thread. One flush commits requests of many connections, answered together on the loop."""
@@ -516,8 +443,8 @@ class Broker:
         self._endpoints.close()
         self.groups.close()
         await self.open_requests.drain(DRAIN_S)
-        for name in list(self.replicas.partitions):
-            self.replicas.partitions[name].finish()
+        for name in list(self.partitions):
+            self.partitions[name].finish()
         await self.executors.run(Purpose.OTHER, self.flusher.stop)
         await asyncio.sleep(0)  # lets the answers to the last flush go out
         self.replicas.close()

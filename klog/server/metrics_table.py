@@ -10,7 +10,6 @@ Everything is read in the scraping thread, from objects that belong to the event
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -44,9 +43,8 @@ STATES: Final = {"Starting": 1, "RunningAsBroker": 3, "RunningAsController": 4, 
 """0.8's numbers of a broker's states; klog's brokers have no others."""
 
 
-@dataclass(frozen=True)
 class Measured:
-    """The parts of a broker that the table reads."""
+    """The parts of a broker that the table reads. The broker is one."""
 
     runtime: Runtime
     lifecycle: Lifecycle

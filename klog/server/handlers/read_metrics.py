@@ -48,7 +48,7 @@ async def handle(request: Request, parts: Parts) -> Answer:
     asked = request.entity
     if len(asked.patterns) > PATTERNS_MAX or any(len(one) > PATTERN_LENGTH_MAX for one in asked.patterns):
         raise InvalidRequest(f"more than {PATTERNS_MAX} patterns, or one of more than {PATTERN_LENGTH_MAX} letters")
-    read = functools.partial(read_page, parts.measured(), asked.patterns, asked.after_name, tuple(asked.after_labels))
+    read = functools.partial(read_page, parts, asked.patterns, asked.after_name, tuple(asked.after_labels))
     with parts.look_ups.of(request.connection) as look_up:
         found = await look_up.run("", read)
     return {

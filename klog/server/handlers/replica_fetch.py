@@ -60,7 +60,9 @@ def handle(
             words = error.message if connection.is_broker else error.code
             reply.send(replica_fetch.opened(head, error.wire, words, -1))
             return
-        connection.session = opened = parts.open_session(request.broker_id, request.incarnation)
+        connection.session = opened = ReplicaSession(
+            parts.runtime, parts.partitions, parts.log_dirs, parts.probes, request.broker_id, request.incarnation
+        )
         connection.at_end.add(opened.ended)
         reply.send(replica_fetch.opened(head, 0, "", parts.identity.incarnation))
         return
