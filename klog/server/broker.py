@@ -31,7 +31,7 @@ from typing import Any
 from klog.config import BrokerConfig, LogConfig
 from klog.coordination import brokers, cluster, topics
 from klog.coordination import controller_election as election_registry
-from klog.coordination.process import show_stopping
+from klog.coordination.process import RESTART_CODE, show_stopping
 from klog.coordination.session import SessionState
 from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import (
@@ -67,7 +67,6 @@ from klog.server.groups.coordinator import Coordinator
 from klog.server.handlers import ROUTES
 from klog.server.history import HistoryKeeper
 from klog.server.image import ClusterImage
-from klog.server.lifecycle import RESTART_CODE, BrokerState, Lifecycle
 from klog.server.listener_security import ListenerSecurity
 from klog.server.listening import Listening, server_of
 from klog.server.look_ups import LookUps
@@ -85,7 +84,7 @@ from klog.server.replicas.fetchers import Fetchers
 from klog.server.replicas.local_replicas import LocalReplicas
 from klog.server.replicas.log_maintenance import LogMaintenance
 from klog.server.replicas.replicas import Replicas
-from klog.server.runtime import Identity, Runtime
+from klog.server.runtime import BrokerState, Identity, Runtime
 from klog.server.schema_registry import BrokerRegistry
 from klog.server.zookeeper_admission import Kind, ZooKeeperAdmission
 from klog.signals import StopRequest
@@ -123,7 +122,6 @@ class Broker(Parts):
         self.runtime = Runtime(config, self.identity, self.executors, self.zookeeper, asyncio.get_running_loop())
         self.credentials = UserCredentials(self.runtime)
         self.listener_security = ListenerSecurity(self.runtime, self.credentials)
-        self.lifecycle = Lifecycle(self.runtime.stopping)
         self.look_ups = LookUps(self.executors)
         self.deletions = Deletions(self.executors)
         self.producer_ids = ProducerIds(self.runtime)
@@ -327,7 +325,7 @@ class Broker(Parts):
         await self.election.enter()
         while not await self._assigned_by_controller():
             log.warning("the controller, broker %d, has not sent this broker its requests yet", self.election.holder)
-        self.lifecycle.state = BrokerState.CONTROLLER if self.controller.active else BrokerState.RUNNING
+        self.runtime.state = BrokerState.CONTROLLER if self.controller.active else BrokerState.RUNNING
 
     async def _assigned_by_controller(self) -> bool:
         try:
@@ -366,7 +364,7 @@ class Broker(Parts):
     # --- the session ------------------------------------------------------------------------------------------------
 
     def _session_changed(self, state: SessionState) -> None:
-        if self.lifecycle.is_stopping:
+        if self.runtime.is_stopping:
             return
         if state is SessionState.CONNECTED:
             self.runtime.connected.set()
@@ -400,12 +398,12 @@ class Broker(Parts):
         self.identity.fenced = fenced
         self.election.leave()
         self.replicas.suspend(fenced)
-        self.lifecycle.stop_soon("another process has this broker's id", failure)
+        self.runtime.stop_soon("another process has this broker's id", failure)
 
     async def _enter_again(self) -> None:
         """Register under the new session, and lead in new epochs."""
         last_reason = ""
-        while not self.lifecycle.is_stopping and not self._lost_session:
+        while not self.runtime.is_stopping and not self._lost_session:
             try:
                 await self.executors.run(
                     Purpose.ELECTIONS, cluster_identity.check_cluster, self.zookeeper, self.image.cluster_id
@@ -413,7 +411,7 @@ class Broker(Parts):
                 await self._enter()
             except BrokerIdInUse as error:  # rule R7: the process that replaced our entry is the broker now
                 log.critical("another process has this broker's id: stopping (%s)", error.message)
-                self.lifecycle.stop_soon("another process has this broker's id", error.bare())
+                self.runtime.stop_soon("another process has this broker's id", error.bare())
             except KlogError as error:
                 reason = f"{error.message} ({error.hint})" if error.hint else error.message
                 if reason != last_reason:
@@ -431,8 +429,8 @@ class Broker(Parts):
 
     async def run_until_stopped(self) -> None:
         """Serve until `stop_soon`, then shut down. Raises the fault that ended the broker, if there was one."""
-        await self.lifecycle.stopping.wait()
-        self.lifecycle.state = BrokerState.STOPPING
+        await self.runtime.stopping.wait()
+        self.runtime.state = BrokerState.STOPPING
         await self.reports.leave()
         self.server.stop_accepting()
         self._watchdog.stop()
@@ -458,8 +456,8 @@ class Broker(Parts):
         await self.executors.run(Purpose.OTHER, self.zookeeper.stop)
         self.executors.close()
         log.info("stopped")
-        if self.lifecycle.failure is not None:
-            raise self.lifecycle.failure.bare()
+        if self.runtime.failure is not None:
+            raise self.runtime.failure.bare()
 
     async def _leave_registry(self) -> None:
         """End the registration and the term, in this order and before the connections.
@@ -492,7 +490,7 @@ async def _run(config: BrokerConfig, ready_fd: int | None, parent: socket.socket
     broker = Broker(config)
     loop = asyncio.get_running_loop()
     starting = asyncio.ensure_future(broker.start())
-    stopping = asyncio.ensure_future(broker.lifecycle.stopping.wait())
+    stopping = asyncio.ensure_future(broker.runtime.stopping.wait())
     stopping.add_done_callback(lambda _: show_stopping())
 
     asked = StopRequest()
@@ -500,10 +498,10 @@ async def _run(config: BrokerConfig, ready_fd: int | None, parent: socket.socket
     def stop(number: signal.Signals) -> None:
         if not asked.again():
             return
-        if broker.lifecycle.is_stopping and number == signal.SIGINT:
+        if broker.runtime.is_stopping and number == signal.SIGINT:
             log.warning("interrupted again: ending at once")
             os._exit(130)
-        broker.lifecycle.stop_soon(number.name)
+        broker.runtime.stop_soon(number.name)
         starting.cancel()
 
     def heard(number: int, _: object) -> None:
@@ -517,7 +515,7 @@ async def _run(config: BrokerConfig, ready_fd: int | None, parent: socket.socket
     def left_alone() -> None:
         assert parent is not None
         loop.remove_reader(parent)
-        broker.lifecycle.stop_soon("the process that started this broker has ended")
+        broker.runtime.stop_soon("the process that started this broker has ended")
         starting.cancel()
 
     if parent is not None:
@@ -539,7 +537,7 @@ async def _run(config: BrokerConfig, ready_fd: int | None, parent: socket.socket
             parent.sendall(f"ready {host_port(host, port)}\n".encode())
     await broker.run_until_stopped()
     _stop_listening_to_signals()
-    return RESTART_CODE if broker.lifecycle.restart else 0
+    return RESTART_CODE if broker.runtime.restart else 0
 
 
 def _stop_listening_to_signals() -> None:

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from klog.server.events import Events
     from klog.server.groups.coordinator import Coordinator
     from klog.server.image import ClusterImage, PartitionImage
-    from klog.server.lifecycle import Lifecycle
     from klog.server.listener_security import ListenerSecurity
     from klog.server.purgatory import Purgatory
     from klog.server.replicas.replicas import Replicas
@@ -47,7 +46,6 @@ class Measured:
     """The parts of a broker that the table reads. The broker is one."""
 
     runtime: Runtime
-    lifecycle: Lifecycle
     image: ClusterImage
     log_dirs: LogDirs
     replicas: Replicas
@@ -515,7 +513,7 @@ def _table() -> tuple[Metric[Measured], ...]:
         _gauge(
             "kafka_server_kafkaserver_brokerstate",
             "1 starting, 2 recovering, 3 running, 4 running as controller, 6 and 7 shutting down.",
-            lambda measured: STATES[measured.lifecycle.state.value],
+            lambda measured: STATES[measured.runtime.state.value],
         ),
         _gauge(
             "kafka_server_sessionexpirelistener_sessionstate",
