@@ -265,7 +265,6 @@ class Broker(Parts):
         leads, answer = (lambda: self.controller.active), self.routes.answer
         events_topic = EventsTopic(self.runtime, self.image, self.secret, self.producer_ids, leads, answer)
         self.events.start(self.runtime, events_topic)
-        self.runtime.spawn(events_topic.keep_replicas())
         self.runtime.spawn(self.history.run())
         self.producer_ids.stock_up()
         self._watchdog = Watchdog(self.zookeeper.session_timeout_ms / 1000)
