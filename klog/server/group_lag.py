@@ -20,7 +20,7 @@ from klog.coordination import committed, paths
 from klog.coordination.session import SessionState
 from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import KlogError
-from klog.metrics import Metric, Sample, one
+from klog.metrics import Metric, Sample, gauge
 from klog.names import TopicPartition
 from klog.replication.led_partition import LedPartition
 from klog.storage.lookup_budget import LookupBudget
@@ -120,7 +120,7 @@ def _metric(name: str, doc: str, number: Callable[[GroupLag], int | None]) -> Me
             if (value := number(lag)) is not None
         ]
 
-    return Metric(name, "gauge", ("group", "topic", "partition"), doc, read)
+    return gauge(name, doc, read, "group", "topic", "partition")
 
 
 OF_GROUP_LAGS: Final[tuple[Metric[GroupLags], ...]] = (
@@ -137,12 +137,10 @@ OF_GROUP_LAGS: Final[tuple[Metric[GroupLags], ...]] = (
         "where there is none.",
         lambda lag: lag.ms,
     ),
-    Metric(
+    gauge(
         "klog_group_lag_cut",
-        "gauge",
-        (),
         f"1 where this broker leaves lags out: beyond {GROUPS_MAX:,} groups, or {LAGS_MAX:,} partitions of groups that "
         "it leads.",
-        one(lambda lags: int(lags.is_cut)),
+        lambda lags: int(lags.is_cut),
     ),
 )
