@@ -38,7 +38,7 @@ from klog.errors import (
 from klog.groups import members, phases
 from klog.groups.bounds import GroupLimits
 from klog.groups.member_table import MemberTable
-from klog.groups.members import NEVER_S, Join, Member, Pending, select_protocol
+from klog.groups.members import NEVER_S, Caller, Join, Member, Pending, Sync, select_protocol
 from klog.groups.outcomes import Answer, Joined, Left, Made, Outcome, Refused, Result, Synced, Write, Writing
 from klog.groups.phases import Answers, Event, Phase
 
@@ -119,21 +119,19 @@ class Group:
             return min(soonest, self._gather_until_s, self._join_until_s, *awaited)
         return min(soonest, self._sync_until_s)
 
-    def refuses_commit(
-        self, member_id: str, instance_id: str | None, generation: int, now_s: float
-    ) -> KlogError | None:
+    def refuses_commit(self, caller: Caller, now_s: float) -> KlogError | None:
         """Why a commit is refused; None if it is allowed, which counts as the member's heartbeat."""
-        if generation < 0 and self.phase is Phase.EMPTY and now_s >= self._fenced_until_s:
+        if caller.generation < 0 and self.phase is Phase.EMPTY and now_s >= self._fenced_until_s:
             return None
-        return self._answer_of(phases.COMMIT, member_id, instance_id, generation, now_s)
+        return self._answer_of(phases.COMMIT, caller, now_s)
 
-    def heartbeat(self, member_id: str, instance_id: str | None, generation: int, now_s: float) -> KlogError | None:
+    def heartbeat(self, caller: Caller, now_s: float) -> KlogError | None:
         """Handle a member's heartbeat; returns the error to answer, or None."""
-        return self._answer_of(phases.HEARTBEAT, member_id, instance_id, generation, now_s)
+        return self._answer_of(phases.HEARTBEAT, caller, now_s)
 
-    def answer_delayed(self, member_id: str, instance_id: str | None, generation: int) -> KlogError | None:
+    def answer_delayed(self, caller: Caller) -> KlogError | None:
         """The answer, as of now, to a heartbeat that arrived some time ago."""
-        return self._answer_of(phases.HEARTBEAT, member_id, instance_id, generation, None)
+        return self._answer_of(phases.HEARTBEAT, caller, None)
 
     # --- events -------------------------------------------------------------------------------------------------------
 
@@ -141,19 +139,9 @@ class Group:
         """Handle JoinGroup: answered with `Joined` or `Refused`, now or later."""
         return self._event(self._join, to, (join,), now_s)
 
-    def sync(
-        self,
-        member_id: str,
-        instance_id: str | None,
-        generation: int,
-        protocol: tuple[str | None, str | None],
-        assignments: Mapping[str, bytes],
-        to: Any,
-        now_s: float,
-    ) -> list[Outcome]:
-        """Handle SyncGroup: answered with `Synced` or `Refused`. ``protocol``: type and name, if the request has
-        them."""
-        return self._event(self._sync, to, (member_id, instance_id, generation, protocol, assignments), now_s)
+    def sync(self, sync: Sync, to: Any, now_s: float) -> list[Outcome]:
+        """Handle SyncGroup: answered with `Synced` or `Refused`."""
+        return self._event(self._sync, to, (sync,), now_s)
 
     def leave(self, leaving: Iterable[tuple[str, str | None]], to: Any, now_s: float) -> list[Outcome]:
         """Handle LeaveGroup of (member id, instance id): answered with `Left`."""
@@ -420,19 +408,11 @@ class Group:
 
     # --- sync ---------------------------------------------------------------------------------------------------------
 
-    def _sync(
-        self,
-        member_id: str,
-        instance_id: str | None,
-        generation: int,
-        protocol: tuple[str | None, str | None],
-        assignments: Mapping[str, bytes],
-        to: Any,
-        now_s: float,
-    ) -> None:
-        error = self._answer_of(phases.SYNC, member_id, instance_id, generation, now_s)
+    def _sync(self, sync: Sync, to: Any, now_s: float) -> None:
+        member_id = sync.caller.member_id
+        error = self._answer_of(phases.SYNC, sync.caller, now_s)
         if error is None:
-            for said, known in zip(protocol, (self.protocol_type, self.protocol), strict=True):
+            for said, known in zip(sync.protocol, (self.protocol_type, self.protocol), strict=True):
                 if said is not None and said != known:
                     error = InconsistentGroupProtocol(f"group {self.name!r} has {known!r}, not {said!r}")
         if error is not None:
@@ -450,8 +430,7 @@ class Group:
         self.members.expect(member, NEVER_S)
         self._all_synced()
         if member_id == self.members.leader:
-            state = self._next_state(is_assigned=True, assignments=assignments)
-            self._write(state, self._assigned)
+            self._write(self._next_state(is_assigned=True, assignments=sync.assignments), self._assigned)
 
     def _assigned(self, now_s: float) -> None:
         """The assignment is written: answer its SyncGroups."""
@@ -547,19 +526,17 @@ class Group:
 
     # --- helpers ------------------------------------------------------------------------------------------------------
 
-    def _answer_of(
-        self, answers: Answers, member_id: str, instance_id: str | None, generation: int, now_s: float | None
-    ) -> KlogError | None:
+    def _answer_of(self, answers: Answers, caller: Caller, now_s: float | None) -> KlogError | None:
         """The answer of the phase to a member's request in a generation. With ``now_s`` it counts as a heartbeat."""
         if self.phase is Phase.DEAD:
             return CoordinatorNotAvailable(f"group {self.name!r} is not coordinated here")
         try:
-            member = self.members.find(member_id, instance_id)
+            member = self.members.find(caller.member_id, caller.instance_id)
         except KlogError as error:
             return error.bare()
-        if generation != self.generation:
+        if caller.generation != self.generation:
             return IllegalGeneration(
-                f"group {self.name!r} is in generation {self.generation}, the request in {generation}"
+                f"group {self.name!r} is in generation {self.generation}, the request in {caller.generation}"
             )
         if now_s is not None:
             self._heard(member, now_s)

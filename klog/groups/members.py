@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -15,6 +15,22 @@ NEVER_S = math.inf
 PENDING_S = 3.0
 """Time for which a rebalance waits for a client to join again with the id that it was given. Clients take milliseconds;
 Kafka waits for a session time-out, so a client that has died delays the whole group."""
+
+
+class Caller(NamedTuple):
+    """A member as its request names it. Generation -1 without an id: a consumer outside any group protocol."""
+
+    member_id: str
+    instance_id: str | None
+    generation: int
+
+
+class Sync(NamedTuple):
+    """A SyncGroup request. ``protocol``: type and name, if the request has them. ``assignments``: of the leader."""
+
+    caller: Caller
+    protocol: tuple[str | None, str | None]
+    assignments: Mapping[str, bytes]
 
 
 class Join(NamedTuple):

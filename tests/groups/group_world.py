@@ -12,7 +12,7 @@ from klog.coordination.group_states import FREE, GroupState
 from klog.errors import KlogError, NotCoordinator
 from klog.groups.bounds import GroupLimits
 from klog.groups.group import Group
-from klog.groups.members import NEVER_S, Join
+from klog.groups.members import NEVER_S, Caller, Join, Sync
 from klog.groups.outcomes import Answer, Joined, Left, Made, Outcome, Refused, Result, Synced, Write
 
 RANGE = (("range", b"r"),)
@@ -64,7 +64,11 @@ class GroupWorld:
         protocol: tuple[str | None, str | None] = (None, None),
     ) -> int:
         token = self._token()
-        self.do(self.group.sync(member_id, instance, generation, protocol, assignments or {}, token, self.now_s))
+        self.do(
+            self.group.sync(
+                Sync(Caller(member_id, instance, generation), protocol, assignments or {}), token, self.now_s
+            )
+        )
         return token
 
     def leave(self, *leaving: tuple[str, str | None]) -> int:
@@ -79,11 +83,11 @@ class GroupWorld:
 
     def heartbeat(self, member_id: str, generation: int, instance: str | None = None) -> int:
         """The error's code; 0 for none."""
-        return code(self.group.heartbeat(member_id, instance, generation, self.now_s))
+        return code(self.group.heartbeat(Caller(member_id, instance, generation), self.now_s))
 
     def commit(self, member_id: str, generation: int, instance: str | None = None) -> int:
         """The code that a commit gets before anything is written."""
-        return code(self.group.refuses_commit(member_id, instance, generation, self.now_s))
+        return code(self.group.refuses_commit(Caller(member_id, instance, generation), self.now_s))
 
     def _token(self) -> int:
         token = next(self.tokens)

@@ -28,7 +28,7 @@ from klog.coordination.group_slots import SlotHolder
 from klog.coordination.group_states import MemberState
 from klog.errors import KlogError
 from klog.groups.group import Group
-from klog.groups.members import NEVER_S, Member
+from klog.groups.members import NEVER_S, Caller, Member
 from klog.names import counted
 from klog.net.connection import Connection
 from klog.server.event_limits import EventLimit
@@ -45,9 +45,7 @@ CAN_WAIT = ("librdkafka", "confluent-kafka", "apache-kafka-java", "kafka-python"
 class DelayedHeartbeat:
     """A heartbeat whose answer is delayed."""
 
-    member_id: str
-    instance_id: str | None
-    generation: int
+    caller: Caller
     answer: asyncio.Future[KlogError | None] = field(default_factory=asyncio.Future)
 
     def release(self, error: KlogError | None = None) -> None:
@@ -93,7 +91,7 @@ class DelayedHeartbeats:
     def group_has_changed(self, group: Group) -> None:
         """Answer the members that must learn of the change."""
         for one in list(self._delayed):
-            error = group.answer_delayed(one.member_id, one.instance_id, one.generation)
+            error = group.answer_delayed(one.caller)
             if error is not None:
                 one.release(error)
 

@@ -28,6 +28,7 @@ from klog.errors import (
     UnknownMemberId,
 )
 from klog.groups import bounds
+from klog.groups.members import Caller
 from klog.names import TopicPartition, is_topic_name
 from klog.server.event_limits import EventLimit
 from klog.server.groups.cached_group import REFUSALS_MAX, CachedGroup
@@ -66,14 +67,6 @@ class GroupPartition(NamedTuple):
     partition: int
 
 
-class Committer(NamedTuple):
-    """The committing member. Generation -1 without an id: a consumer outside any group protocol."""
-
-    member_id: str
-    instance_id: str | None
-    generation: int
-
-
 class Commits:
     """Event loop only."""
 
@@ -99,7 +92,7 @@ class Commits:
         self._refusals = EventLimit(REFUSALS_MAX)
 
     async def commit(
-        self, name: str, committer: Committer, offsets: Mapping[TopicPartition, CommittedOffset], actor: Actor
+        self, name: str, caller: Caller, offsets: Mapping[TopicPartition, CommittedOffset], actor: Actor
     ) -> KlogError | None:
         """None once all are written; else the error, though the first parts of a large commit may be written.
 
@@ -108,10 +101,10 @@ class Commits:
         """
         began_s = self._cache.now_s
         try:
-            bounds.check_member(committer.member_id, committer.instance_id)
+            bounds.check_member(caller.member_id, caller.instance_id)
             self._check_metadata(offsets)
             async with asyncio.timeout(self._calls.wait_s):
-                error = await self._commit(name, committer, offsets, actor)
+                error = await self._commit(name, caller, offsets, actor)
         except TimeoutError:
             return CoordinatorNotAvailable("ZooKeeper did not take the commit in time")
         except KlogError as refused:
@@ -145,26 +138,26 @@ class Commits:
         return found
 
     async def _commit(
-        self, name: str, committer: Committer, offsets: Mapping[TopicPartition, CommittedOffset], actor: Actor
+        self, name: str, caller: Caller, offsets: Mapping[TopicPartition, CommittedOffset], actor: Actor
     ) -> KlogError | None:
         cache = self._cache
         while True:
             try:
                 cached = await cache.load(name)
                 group = cached.group
-                error = group.refuses_commit(*committer, cache.now_s)
+                error = group.refuses_commit(caller, cache.now_s)
                 if error is not None:
-                    self._tell_refused(cached, committer, error, actor)
+                    self._tell_refused(cached, caller, error, actor)
                     return error
                 if not offsets:
                     return None
-                if committer.generation < 0:
+                if caller.generation < 0:
                     await cache.check_without_streams(cached)
                     if group.state.version < 0:
                         await cache.make_node(cached)
                         continue
                 for part in self._parts(name, offsets):
-                    await self._write(cached, part, actor if committer.generation < 0 else None)
+                    await self._write(cached, part, actor if caller.generation < 0 else None)
                 return None
             except GroupIsHeld as error:
                 return UnknownMemberId(error.message)
@@ -175,7 +168,7 @@ class Commits:
             except KlogError as error:
                 return error.bare()
 
-    def _tell_refused(self, cached: CachedGroup, committer: Committer, error: KlogError, actor: Actor) -> None:
+    def _tell_refused(self, cached: CachedGroup, caller: Caller, error: KlogError, actor: Actor) -> None:
         """Record an event if the client is not, or no longer, a member; rarely, as clients try again."""
         if not isinstance(error, IllegalGeneration | UnknownMemberId | FencedInstanceId):
             return
@@ -183,10 +176,10 @@ class Commits:
             self._runtime.tell(
                 "commit-refused",
                 group=cached.group.name,
-                member=committer.member_id,
+                member=caller.member_id,
                 client=actor.client,
                 host=actor.host,
-                generation=committer.generation,
+                generation=caller.generation,
                 error=error.code,
                 reason=error.message,
             )

@@ -21,7 +21,7 @@ from klog.coordination.group_writer import GroupWriter
 from klog.errors import CoordinatorNotAvailable, KlogError
 from klog.groups import bounds
 from klog.groups.bounds import GroupLimits
-from klog.groups.members import Join
+from klog.groups.members import Caller, Join, Sync
 from klog.groups.outcomes import Joined, Left, Refused, Synced
 from klog.groups.phases import Phase
 from klog.net.connection import Connection
@@ -106,24 +106,13 @@ class Coordinator:
         finally:
             self._joining_bytes -= join.size_bytes
 
-    async def sync(
-        self,
-        name: str,
-        member_id: str,
-        instance_id: str | None,
-        generation: int,
-        protocol: tuple[str | None, str | None],
-        assignments: Mapping[str, bytes],
-    ) -> Synced:
+    async def sync(self, name: str, sync: Sync) -> Synced:
         """Handle SyncGroup; answered when the leader's has arrived and is written. Raises KlogError."""
         cache = self.cache
-        bounds.check_member(member_id, instance_id)
-        bounds.check_assignments(assignments)
+        bounds.check_member(sync.caller.member_id, sync.caller.instance_id)
+        bounds.check_assignments(sync.assignments)
         cached = await cache.load(name)
-        group = cached.group
-        result = await cache.granted(
-            cached, lambda to: group.sync(member_id, instance_id, generation, protocol, assignments, to, cache.now_s)
-        )
+        result = await cache.granted(cached, lambda to: cached.group.sync(sync, to, cache.now_s))
         assert isinstance(result, Synced)
         return result
 
@@ -143,29 +132,27 @@ class Coordinator:
         return result
 
     def heartbeat(
-        self, name: str, member_id: str, instance_id: str | None, generation: int, connection: Connection | None
+        self, name: str, caller: Caller, connection: Connection | None
     ) -> KlogError | Awaitable[KlogError | None] | None:
         """Handle Heartbeat: the answer, at once or, unless something changes, after a delay."""
         try:
             self.cache.holder(name)
-            bounds.check_member(member_id, instance_id)
+            bounds.check_member(caller.member_id, caller.instance_id)
         except KlogError as error:
             return error.bare()
         cached = self.cache.find(name)
         if cached is None:
-            return self._first_heartbeat(name, member_id, instance_id, generation)
-        refused = cached.group.heartbeat(member_id, instance_id, generation, self.cache.now_s)
+            return self._first_heartbeat(name, caller)
+        refused = cached.group.heartbeat(caller, self.cache.now_s)
         if refused is not None or connection is None or not may_be_delayed(connection):
             return refused
-        session_s = cached.group.members[member_id].session_timeout_s
-        return cached.delayed.delay(DelayedHeartbeat(member_id, instance_id, generation), connection, session_s)
+        session_s = cached.group.members[caller.member_id].session_timeout_s
+        return cached.delayed.delay(DelayedHeartbeat(caller), connection, session_s)
 
-    async def _first_heartbeat(
-        self, name: str, member_id: str, instance_id: str | None, generation: int
-    ) -> KlogError | None:
+    async def _first_heartbeat(self, name: str, caller: Caller) -> KlogError | None:
         """For a group that is not in memory."""
         try:
             cached = await self.cache.load(name)
         except KlogError as error:
             return error.bare()
-        return cached.group.heartbeat(member_id, instance_id, generation, self.cache.now_s)
+        return cached.group.heartbeat(caller, self.cache.now_s)

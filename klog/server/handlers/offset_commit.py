@@ -16,10 +16,10 @@ from __future__ import annotations
 
 from klog.coordination.committed import CommittedOffset
 from klog.errors import OffsetMetadataTooLarge, UnknownTopicOrPartition
+from klog.groups.members import Caller
 from klog.names import TopicPartition
 from klog.protocol.apis import ApiKey
 from klog.server.dispatch import Answer, Request, handles
-from klog.server.groups.commits import Committer
 from klog.server.parts import Parts
 
 
@@ -41,10 +41,8 @@ async def handle(request: Request, parts: Parts) -> Answer:
             else:
                 leader_epoch = getattr(one, "committed_leader_epoch", -1)
                 offsets[partition] = CommittedOffset(one.committed_offset, leader_epoch, metadata)
-    committer = Committer(
-        entity.member_id, getattr(entity, "group_instance_id", None), entity.generation_id_or_member_epoch
-    )
-    error = await parts.groups.commits.commit(entity.group_id, committer, offsets, request.actor)
+    caller = Caller(entity.member_id, getattr(entity, "group_instance_id", None), entity.generation_id_or_member_epoch)
+    error = await parts.groups.commits.commit(entity.group_id, caller, offsets, request.actor)
     code = 0 if error is None else error.wire
     return {
         "topics": [
