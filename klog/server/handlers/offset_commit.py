@@ -20,6 +20,7 @@ from klog.groups.members import Caller
 from klog.names import TopicPartition
 from klog.protocol.apis import ApiKey
 from klog.server.dispatch import Answer, Request, handles
+from klog.server.partition_answers import in_topics
 from klog.server.parts import Parts
 
 
@@ -44,18 +45,9 @@ async def handle(request: Request, parts: Parts) -> Answer:
     caller = Caller(entity.member_id, getattr(entity, "group_instance_id", None), entity.generation_id_or_member_epoch)
     error = await parts.groups.commits.commit(entity.group_id, caller, offsets, request.actor)
     code = 0 if error is None else error.wire
-    return {
-        "topics": [
-            {
-                "name": topic.name,
-                "partitions": [
-                    {
-                        "partition_index": one.partition_index,
-                        "error_code": codes.get(TopicPartition(topic.name, one.partition_index), code),
-                    }
-                    for one in topic.partitions
-                ],
-            }
-            for topic in entity.topics
-        ]
-    }
+    answers = [
+        {"partition_index": number, "error_code": codes.get(TopicPartition(topic.name, number), code)}
+        for topic in entity.topics
+        for number in (one.partition_index for one in topic.partitions)
+    ]
+    return {"topics": in_topics(entity.topics, answers)}
