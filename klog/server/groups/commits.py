@@ -15,7 +15,7 @@ from klog.coordination import committed, offset_acts, paths
 from klog.coordination.acts import Actor
 from klog.coordination.committed import CommittedOffset, OffsetWriter
 from klog.coordination.group_states import COORDINATOR
-from klog.coordination.group_writer import TOGETHER_BYTES_MAX, GroupChanged, GroupWrite, GroupWriter
+from klog.coordination.group_writer import TOGETHER_BYTES_MAX, GroupChanged, GroupWrite
 from klog.coordination.zookeeper import MULTI_BYTES_MAX, Check, Operation, batches, size_bytes
 from klog.errors import (
     CoordinatorNotAvailable,
@@ -33,10 +33,8 @@ from klog.names import TopicPartition, is_topic_name
 from klog.server.event_limits import EventLimit
 from klog.server.groups.cached_group import REFUSALS_MAX, CachedGroup
 from klog.server.groups.group_cache import GroupCache
-from klog.server.groups.zk_calls import ZkCalls
 from klog.server.offset_history import OffsetHistory
-from klog.server.runtime import Runtime
-from klog.server.zookeeper_admission import Kind, ZooKeeperAdmission
+from klog.server.zookeeper_admission import Kind
 
 FENCES_BYTES = 4096
 """Reserved for the fences of the slot, of the group, and of a topic that the previous multi had too."""
@@ -70,25 +68,12 @@ class GroupPartition(NamedTuple):
 class Commits:
     """Event loop only."""
 
-    def __init__(
-        self,
-        runtime: Runtime,
-        cache: GroupCache,
-        calls: ZkCalls,
-        writer: GroupWriter,
-        offsets: OffsetWriter,
-        history: OffsetHistory[GroupPartition],
-        admission: ZooKeeperAdmission,
-    ) -> None:
-        self._zookeeper = runtime.zookeeper
-        self._measures = runtime.measures
+    def __init__(self, cache: GroupCache, offsets: OffsetWriter, history: OffsetHistory[GroupPartition]) -> None:
+        self._runtime = cache.runtime
+        self._zookeeper = cache.runtime.zookeeper
         self._cache = cache
-        self._calls = calls
-        self._writer = writer
         self._offsets = offsets
         self._history = history
-        self._admission = admission
-        self._runtime = runtime
         self._refusals = EventLimit(REFUSALS_MAX)
 
     async def commit(
@@ -103,14 +88,14 @@ class Commits:
         try:
             bounds.check_member(caller.member_id, caller.instance_id)
             self._check_metadata(offsets)
-            async with asyncio.timeout(self._calls.wait_s):
+            async with asyncio.timeout(self._cache.wait_s):
                 error = await self._commit(name, caller, offsets, actor)
         except TimeoutError:
             return CoordinatorNotAvailable("ZooKeeper did not take the commit in time")
         except KlogError as refused:
             return refused.bare()
         if error is None and offsets:
-            measures = self._measures
+            measures = self._runtime.measures
             measures.group_commits.took((self._cache.now_s - began_s) * 1000)
             measures.offsets_committed += len(offsets)
             for partition, one in offsets.items():
@@ -132,7 +117,7 @@ class Commits:
                 asked[name] = None if partitions is None else list(filter(_may_be, partitions))
         if asked:
             try:
-                found |= await self._calls.call(committed.read_many, asked)
+                found |= await self._cache.call(committed.read_many, asked)
             except KlogError as error:
                 found |= dict.fromkeys(asked, error.bare())
         return found
@@ -192,7 +177,7 @@ class Commits:
                 hint="commit fewer partitions at a time",
             )
         if size:
-            self._admission.admit(Kind.METADATA, size)
+            self._cache.admission.admit(Kind.METADATA, size)
 
     def _parts(
         self, group: str, offsets: Mapping[TopicPartition, CommittedOffset]
@@ -216,7 +201,7 @@ class Commits:
     async def delete(self, cached: CachedGroup, partitions: Sequence[TopicPartition], actor: Actor) -> None:
         """Delete these offsets, behind the fences of a commit, and with an act. Raises KlogError."""
         try:
-            async with asyncio.timeout(self._calls.wait_s):
+            async with asyncio.timeout(self._cache.wait_s):
                 for at in range(0, len(partitions), DELETED_AT_ONCE):
                     await self._delete(cached, partitions[at : at + DELETED_AT_ONCE], actor)
         except GroupChanged as error:
@@ -235,7 +220,7 @@ class Commits:
             noted = offset_acts.noted(zookeeper, offset_acts.OFFSETS, actor, state.group, gone, _has_some)
             return [state.fence, *noted, *committed.ends(zookeeper, state.group, partitions)]
 
-        await self._writer.write(
+        await self._cache.writer.write(
             GroupWrite(
                 cached.holder,
                 state.group,
@@ -269,7 +254,7 @@ class Commits:
                 noted = offset_acts.noted(self._zookeeper, kind, actor, state.group, offsets, is_act)
             return [*fences, *noted, *self._offsets.operations(state.group, offsets)]
 
-        await self._writer.write(
+        await self._cache.writer.write(
             GroupWrite(
                 cached.holder,
                 state.group,

@@ -25,12 +25,11 @@ from klog.groups.members import Caller, Join, Sync
 from klog.groups.outcomes import Joined, Left, Refused, Synced
 from klog.groups.phases import Phase
 from klog.net.connection import Connection
-from klog.server.groups.cached_group import DelayedHeartbeat, may_be_delayed
+from klog.server.groups.cached_group import may_be_delayed
 from klog.server.groups.commits import Commits, GroupPartition
 from klog.server.groups.expiry import Expiry
 from klog.server.groups.group_admin import GroupAdmin
 from klog.server.groups.group_cache import GroupCache
-from klog.server.groups.zk_calls import ZkCalls
 from klog.server.image import ClusterImage
 from klog.server.offset_history import UNKNOWN, OffsetHistory
 from klog.server.runtime import Runtime
@@ -49,16 +48,15 @@ class Coordinator:
             config.integer("group.max.size"),
         )
         offsets = OffsetWriter(runtime.zookeeper, partial(admission.new, Kind.OFFSETS))
-        calls = ZkCalls(runtime)
         self._writing = ThreadPoolExecutor(1, "groups-write")
         self._writer = GroupWriter(runtime.zookeeper, self._writing, offsets, admission.new_group)
-        self.cache = GroupCache(runtime, image, limits, calls, self._writer, admission)
+        self.cache = GroupCache(runtime, image, limits, self._writer, admission)
         self._joining_bytes = 0
         self.committed = OffsetHistory[GroupPartition](keeps_idle=False, clock=runtime.zookeeper.clock)
         """Recent commits of the groups of this broker's slots."""
-        self.commits = Commits(runtime, self.cache, calls, self._writer, offsets, self.committed, admission)
-        self.group_admin = GroupAdmin(runtime, image, self.cache, calls, self.commits)
-        self._expiring = runtime.spawn(Expiry(runtime, self.cache, calls, self._writer, offsets).run())
+        self.commits = Commits(self.cache, offsets, self.committed)
+        self.group_admin = GroupAdmin(self.cache, self.commits)
+        self._expiring = runtime.spawn(Expiry(self.cache, offsets).run())
 
     def close(self) -> None:
         """Answer all waiting requests, and start nothing more."""
@@ -147,7 +145,7 @@ class Coordinator:
         if refused is not None or connection is None or not may_be_delayed(connection):
             return refused
         session_s = cached.group.members[caller.member_id].session_timeout_s
-        return cached.delayed.delay(DelayedHeartbeat(caller), connection, session_s)
+        return cached.delayed.delay(caller, connection, session_s)
 
     async def _first_heartbeat(self, name: str, caller: Caller) -> KlogError | None:
         """For a group that is not in memory."""
