@@ -69,7 +69,6 @@ from klog.server.history import HistoryKeeper
 from klog.server.image import ClusterImage
 from klog.server.listener_security import ListenerSecurity
 from klog.server.listening import Listening, server_of
-from klog.server.look_ups import LookUps
 from klog.server.parts import Parts
 from klog.server.peer_clocks import PeerClocks
 from klog.server.peer_probe import reach
@@ -122,7 +121,6 @@ class Broker(Parts):
         self.runtime = Runtime(config, self.identity, self.executors, self.zookeeper, asyncio.get_running_loop())
         self.credentials = UserCredentials(self.runtime)
         self.listener_security = ListenerSecurity(self.runtime, self.credentials)
-        self.look_ups = LookUps(self.executors)
         self.deletions = Deletions(self.executors)
         self.producer_ids = ProducerIds(self.runtime)
         self.purgatory = Purgatory(self.runtime.loop)

@@ -14,6 +14,7 @@ from typing import Any
 from klog.errors import KlogError
 from klog.replication.led_partition import LedPartition
 from klog.server.dispatch import Answer, Request
+from klog.server.look_ups import LookUp
 from klog.server.parts import Parts
 from klog.storage.log_end import LogEnd
 from klog.storage.lookup_budget import LookupBudget
@@ -72,7 +73,7 @@ async def of_leaders(
             except KlogError as error:
                 answer(at, refused, error.wire)
 
-    with parts.look_ups.of(request.connection) as look_up:
+    with LookUp(parts.runtime.executors, request.connection) as look_up:
         for disk, places in by_disk.items():
             try:
                 await look_up.run(disk, functools.partial(answer_all, places))

@@ -11,7 +11,6 @@ from klog.server.broker_probes import BrokerProbes
 from klog.server.credentials import UserCredentials
 from klog.server.former_brokers import FormerBrokers
 from klog.server.history import HistoryKeeper
-from klog.server.look_ups import LookUps
 from klog.server.metrics_table import Measured
 from klog.server.producer_ids import ProducerIds
 from klog.server.quota_keeper import QuotaKeeper
@@ -34,7 +33,6 @@ class Parts(Measured):
     partitions: LedPartitions
     local_replicas: LocalReplicas
     deletions: Deletions
-    look_ups: LookUps
     authority: Authority
     access: Access | None
     """None if everybody may do everything (authorizer.class.name)."""

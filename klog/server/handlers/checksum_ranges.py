@@ -40,7 +40,7 @@ async def handle(request: Request, parts: Parts) -> Answer:
         or sum(one.to_address - one.from_address for one in ranges) > BYTES_MAX
     ):
         raise InvalidRequest(f"expected at most {RANGES_MAX} valid ranges, of at most {BYTES_MAX} bytes together")
-    with parts.look_ups.of(request.connection) as look_up:
+    with LookUp(parts.runtime.executors, request.connection) as look_up:
         answers = [await _one(parts, look_up, topic.name, asked) for topic in topics for asked in topic.partitions]
     return {"topics": in_topics(topics, answers)}
 

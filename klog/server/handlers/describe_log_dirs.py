@@ -35,7 +35,7 @@ async def handle(request: Request, parts: Parts) -> Answer:
     results = [
         _offline(path) for path in parts.log_dirs.offline if all(one.path != path for one in parts.log_dirs.dirs)
     ]
-    with parts.look_ups.of(request.connection) as look_up:
+    with LookUp(parts.runtime.executors, request.connection) as look_up:
         for log_dir in parts.log_dirs.dirs:
             results.append(
                 _offline(log_dir.path) if log_dir.failure is not None else await _online(look_up, log_dir, wanted)

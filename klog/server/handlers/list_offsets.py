@@ -57,7 +57,7 @@ async def handle(request: Request, parts: Parts) -> Answer:
             "leader_epoch": epoch,
         }
 
-    with parts.look_ups.of(request.connection) as look_up:
+    with LookUp(parts.runtime.executors, request.connection) as look_up:
         answers = [await answer(topic.name, one) for topic in request.entity.topics for one in topic.partitions]
     return {"topics": in_topics(request.entity.topics, answers)}
 

@@ -20,6 +20,7 @@ from klog.errors import InvalidRequest
 from klog.metrics import Metric, Sample, readings
 from klog.protocol.apis import ApiKey
 from klog.server.dispatch import Answer, Request, handles
+from klog.server.look_ups import LookUp
 from klog.server.metrics_table import METRICS, OF_PROCESS, Measured
 from klog.server.parts import Parts
 from klog.storage.lookup_budget import LookupBudget
@@ -49,7 +50,7 @@ async def handle(request: Request, parts: Parts) -> Answer:
     if len(asked.patterns) > PATTERNS_MAX or any(len(one) > PATTERN_LENGTH_MAX for one in asked.patterns):
         raise InvalidRequest(f"more than {PATTERNS_MAX} patterns, or one of more than {PATTERN_LENGTH_MAX} letters")
     read = functools.partial(read_page, parts, asked.patterns, asked.after_name, tuple(asked.after_labels))
-    with parts.look_ups.of(request.connection) as look_up:
+    with LookUp(parts.runtime.executors, request.connection) as look_up:
         found = await look_up.run("", read)
     return {
         "broker_id": parts.identity.broker_id,
