@@ -28,6 +28,7 @@ import socket
 from functools import partial
 from typing import Any
 
+from klog.client.zookeeper_access import servers_of
 from klog.config import BrokerConfig, LogConfig
 from klog.coordination import brokers, cluster, topics
 from klog.coordination import controller_election as election_registry
@@ -114,7 +115,7 @@ class Broker(Parts):
         self.routes = BoundRoutes()
         self.open_requests = OpenRequests()
         self.zookeeper = ZooKeeper(
-            cluster_identity.servers_of(config),
+            servers_of(config),
             config.integer("zookeeper.session.timeout.ms"),
             lambda state: self.runtime.from_thread(self._session_changed, state),
         )

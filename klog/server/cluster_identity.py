@@ -5,13 +5,10 @@ Blocking; for threads.
 
 from __future__ import annotations
 
-from klog.client.zookeeper_access import servers_of
 from klog.coordination import cluster
 from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import WrongCluster
 from klog.storage.log_dir import LogDirs
-
-__all__ = ["check_cluster", "create_cluster", "servers_of"]
 
 
 def create_cluster(zookeeper: ZooKeeper, log_dirs: LogDirs) -> str:

@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Final
+from weakref import WeakValueDictionary
 
 from klog.net.connection import Connection, while_open
 
@@ -24,8 +25,8 @@ class LongRequests:
     def __init__(self, in_hand_max: int = IN_HAND_MAX, of_address_max: int = OF_ADDRESS_MAX) -> None:
         self._of_address_max = of_address_max
         self._all = asyncio.Semaphore(in_hand_max)
-        self._of_address: dict[str, tuple[asyncio.Semaphore, set[object]]] = {}
-        """Address -> its slots, and the requests that have one or wait for one."""
+        self._of_address = WeakValueDictionary[str, asyncio.Semaphore]()
+        """Address -> its slots, which the requests hold that have one or wait for one."""
 
     @asynccontextmanager
     async def in_hand(self, connection: Connection) -> AsyncIterator[None]:
@@ -33,20 +34,10 @@ class LongRequests:
         async with self.of_address(connection), self.of_all(connection):
             yield
 
-    @asynccontextmanager
-    async def of_address(self, connection: Connection) -> AsyncIterator[None]:
+    def of_address(self, connection: Connection) -> AbstractAsyncContextManager[None]:
         """One of its address's slots."""
-        address = connection.address
-        slots, there = self._of_address.setdefault(address, (asyncio.Semaphore(self._of_address_max), set()))
-        holder = object()
-        there.add(holder)
-        try:
-            async with _waited_for(slots, connection):
-                yield
-        finally:
-            there.discard(holder)
-            if not there:
-                del self._of_address[address]
+        slots = self._of_address.setdefault(connection.address, asyncio.Semaphore(self._of_address_max))
+        return _waited_for(slots, connection)
 
     def of_all(self, connection: Connection) -> AbstractAsyncContextManager[None]:
         """One of the slots of all addresses."""
@@ -54,7 +45,8 @@ class LongRequests:
 
     def is_full(self, address: str) -> bool:
         """Whether the next one of the address would wait."""
-        return self._all.locked() or (address in self._of_address and self._of_address[address][0].locked())
+        slots = self._of_address.get(address)
+        return self._all.locked() or (slots is not None and slots.locked())
 
 
 @asynccontextmanager

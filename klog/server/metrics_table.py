@@ -38,9 +38,6 @@ if TYPE_CHECKING:
     from klog.storage.log import Log
     from klog.storage.log_dir import LogDir, LogDirs
 
-STATES: Final = {"Starting": 1, "RunningAsBroker": 3, "RunningAsController": 4, "BrokerShuttingDown": 7}
-"""0.8's numbers of a broker's states; klog's brokers have no others."""
-
 
 class Measured:
     """The parts of a broker that the table reads. The broker is one."""
@@ -517,7 +514,7 @@ def _table() -> tuple[Metric[Measured], ...]:
         gauge(
             "kafka_server_kafkaserver_brokerstate",
             "1 starting, 2 recovering, 3 running, 4 running as controller, 6 and 7 shutting down.",
-            lambda measured: STATES[measured.runtime.state.value],
+            lambda measured: measured.runtime.state.number,
         ),
         gauge(
             "kafka_server_sessionexpirelistener_sessionstate",

@@ -30,12 +30,16 @@ CLIENT_ID_PREFIX = "klog-broker-"
 
 
 class BrokerState(Enum):
-    """0.8's names of a broker's states."""
+    """0.8's names and numbers of a broker's states; klog's brokers have no others."""
 
-    STARTING = "Starting"
-    RUNNING = "RunningAsBroker"
-    CONTROLLER = "RunningAsController"
-    STOPPING = "BrokerShuttingDown"
+    STARTING = "Starting", 1
+    RUNNING = "RunningAsBroker", 3
+    CONTROLLER = "RunningAsController", 4
+    STOPPING = "BrokerShuttingDown", 7
+
+    def __init__(self, label: str, number: int) -> None:
+        self.label = label
+        self.number = number
 
 
 class Identity:

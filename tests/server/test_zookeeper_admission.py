@@ -21,7 +21,7 @@ from klog.errors import PolicyViolation
 from klog.net.channel import Channel
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
-from klog.server.zookeeper_admission import LIMITS, LOOK_EVERY_S
+from klog.server.zookeeper_admission import LOOK_EVERY_S, Kind
 from tests.broker_fixture import RunningBroker
 from tests.cli.runner import klog
 from tests.server.asking import ask, commit, create, error, with_channel
@@ -143,7 +143,7 @@ def test_whatever_clients_have_kept_is_refused_where_zookeeper_is_full(
     ]
     with session_of(broker.zookeeper) as session:
         session.create("/filler", b"")
-        while share_of(small) < max(LIMITS.values()):
+        while share_of(small) < max(kind.limit for kind in Kind):
             session.create(f"/filler/{time.monotonic_ns()}", bytes(500_000))
         until(REFUSED, kept[0])
         assert [act() for act in kept] == [REFUSED] * len(kept)
