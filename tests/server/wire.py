@@ -13,7 +13,7 @@ import struct
 import threading
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Self
 
 import psutil
 
@@ -43,7 +43,7 @@ class RawConnection:
         self.socket.connect((host, int(port)))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
-    def __enter__(self) -> RawConnection:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -74,6 +74,18 @@ class RawConnection:
         """The next answer without its length."""
         (size,) = struct.unpack(">i", self.receive(4))
         return self.receive(size)
+
+    def put(self, key: int, version: int, /, **values: object) -> None:
+        """Send a request."""
+        self.send(codec.encode_request(codec.request(key, version, **values), 7, "test"))
+
+    def take(self, key: int, version: int) -> Any:
+        """The next answer, of a request of this version."""
+        return codec.decode_response(self.answer(), key, version)[1]
+
+    def ask(self, key: int, version: int, /, **values: object) -> Any:
+        self.put(key, version, **values)
+        return self.take(key, version)
 
     def is_closed_by_broker(self) -> bool:
         """Whether the next thing that comes is the end of the connection; TimeoutError if nothing comes."""
