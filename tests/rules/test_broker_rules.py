@@ -6,7 +6,6 @@ Each test states the loss that its rule prevents; without the rule the test fail
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import re
@@ -22,10 +21,8 @@ from confluent_kafka import Producer, TopicPartition
 
 from klog.coordination.embedded import ZooKeeperServer
 from klog.coordination.zookeeper import ZooKeeper
-from klog.net.channel import Channel
-from klog.protocol import codec
-from klog.protocol.apis import ApiKey
 from tests.broker_fixture import RunningBroker
+from tests.server import asking
 from tests.zookeeper_proxy import ZooKeeperProxy
 
 SESSION_MS = "4000"
@@ -51,24 +48,7 @@ def end_of(broker: RunningBroker, topic: str) -> int:
 
 def metadata(broker: RunningBroker, topic: str) -> Any:
     """The topic's partition 0 as the broker shows it."""
-
-    async def ask() -> Any:
-        host, _, port = broker.bootstrap.rpartition(":")
-        channel = await Channel.connect(host, int(port))
-        try:
-            asked = codec.request(
-                ApiKey.METADATA,
-                9,
-                topics=[{"name": topic}],
-                allow_auto_topic_creation=False,
-                include_cluster_authorized_operations=False,
-                include_topic_authorized_operations=False,
-            )
-            return (await channel.request(asked)).topics[0].partitions[0]
-        finally:
-            await channel.close()
-
-    return asyncio.run(ask())
+    return asking.metadata(broker.bootstrap, [topic]).topics[0].partitions[0]
 
 
 def state(broker: RunningBroker, topic: str) -> dict[str, object]:

@@ -6,7 +6,7 @@ import asyncio
 import bisect
 import json
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
@@ -65,17 +65,30 @@ def error(answer: Any) -> int:
     return code
 
 
+def new_topic(name: str, partitions: int = 1, factor: int = 1, **more: Any) -> dict[str, Any]:
+    """As CreateTopics has it."""
+    numbers = {"num_partitions": partitions, "replication_factor": factor}
+    return {"name": name, **numbers, "assignments": [], "configs": [], **more}
+
+
+def settings_of(**given: str | None) -> list[dict[str, Any]]:
+    """As CreateTopics has them; underscores in the names stand for dots."""
+    return [{"name": name.replace("_", "."), "value": value} for name, value in given.items()]
+
+
 def create(bootstrap: str, name: str, partitions: int = 1, **settings: str) -> None:
     """A topic; AssertionError if that is refused. Underscores in the names of settings stand for dots."""
-    topic = {
-        "name": name,
-        "num_partitions": partitions,
-        "replication_factor": 1,
-        "assignments": [],
-        "configs": [{"name": key.replace("_", "."), "value": value} for key, value in settings.items()],
-    }
+    topic = new_topic(name, partitions, configs=settings_of(**settings))
     answer = ask(bootstrap, ApiKey.CREATE_TOPICS, 5, topics=[topic])
     assert error(answer.topics[0]) == 0, answer.topics[0]
+
+
+def metadata(bootstrap: str, names: Iterable[str] | None, version: int = 9, **asked: Any) -> Any:
+    """The answer about these topics, or (None) about all; none is made."""
+    flags = [f"include_{one}_authorized_operations" for one in ("topic", "cluster")]
+    asked = {**dict.fromkeys(["allow_auto_topic_creation", *flags], False), **asked}
+    asked["topics"] = None if names is None else [{"name": name, "topic_id": None} for name in names]
+    return ask(bootstrap, ApiKey.METADATA, version, **asked)
 
 
 def commit(channel: BlockingChannel, group: str, topic: str, partitions: int, metadata: str = "") -> int:
@@ -133,6 +146,14 @@ def produce_request(
             {"name": topic, "partition_data": [{"index": number, "records": one} for number, one in batches.items()]}
         ],
     )
+
+
+def produce_raw(
+    bootstrap: str, topic: str, records: bytes, partition: int = 0, version: int = 8, acks: int = -1
+) -> Any:
+    """What a partition is answered."""
+    request = produce_request(topic, records, partition, version, acks)
+    return with_channel(bootstrap, lambda channel: channel.request(request)).responses[0].partition_responses[0]
 
 
 def offsets_request(topic: str, timestamp: int, *partitions: int, version: int = 5) -> Any:

@@ -39,7 +39,7 @@ from klog.server import handlers
 from klog.server.dispatch import ROUTES
 from tests.broker_fixture import RunningBroker
 from tests.rows import each
-from tests.server.asking import ask, channels, create, values
+from tests.server.asking import ask, channels, create, metadata, values
 from tests.server.wire import RawConnection, check_log, framed, head
 from tests.zookeeper_fixture import session_of
 
@@ -332,16 +332,6 @@ def as_at_first(broker: RunningBroker, session: ZooKeeper) -> None:
     asyncio.run(until(broker, ApiKey.LIST_OFFSETS, denied=True))
 
 
-def metadata(broker: RunningBroker, asked: list[str] | None, version: int = 9, **fields: Any) -> Any:
-    flags = {
-        "allow_auto_topic_creation": False,
-        "include_topic_authorized_operations": False,
-        "include_cluster_authorized_operations": False,
-    }
-    named = None if asked is None else [{"name": name} for name in asked]
-    return ask(broker.bootstrap, ApiKey.METADATA, version, topics=named, **{**flags, **fields})
-
-
 def test_every_request_that_the_broker_serves_has_a_rule() -> None:
     assert {int(key) for key in RULES} >= set(ROUTES)
     assert set(map(int, needs())) == set(ROUTES)
@@ -384,22 +374,22 @@ def test_lists_leave_out_what_may_not_be_described(guarded: tuple[RunningBroker,
     for key in [key for key, what in needs().items() if what == HIDES]:
         for version in versions(key):
             assert not {TOPIC, GROUP} & names(asyncio.run(answer_of(broker, key, version)))
-    everything = metadata(broker, None)
+    everything = metadata(broker.bootstrap, None)
     assert (everything.topics, len(everything.brokers)) == ((), 1)
-    assert metadata(broker, [], 0).topics == ()
-    (named,) = metadata(broker, [TOPIC], 0).topics
+    assert metadata(broker.bootstrap, [], 0).topics == ()
+    (named,) = metadata(broker.bootstrap, [TOPIC], 0).topics
     assert (named.name, named.error_code.value, named.partitions) == (TOPIC, 29, ())
     grant(session, "Topic:Describe")
     asyncio.run(until(broker, ApiKey.METADATA, denied=False))
     shown = metadata(
-        broker,
+        broker.bootstrap,
         None,
         include_topic_authorized_operations=True,
         include_cluster_authorized_operations=True,
     )
     assert [(one.name, one.topic_authorized_operations) for one in shown.topics] == [(TOPIC, 1 << Operation.DESCRIBE)]
     assert shown.cluster_authorized_operations == 0  # the cluster may not be described
-    both = metadata(broker, ["other", TOPIC])
+    both = metadata(broker.bootstrap, ["other", TOPIC])
     assert [(one.name, one.error_code.value) for one in both.topics] == [("other", 29), (TOPIC, 0)]
 
 
@@ -432,7 +422,7 @@ def test_a_topic_that_metadata_would_create_needs_create(guarded: tuple[RunningB
     acls.change(session, fresh, lambda _: [Acl(ME, "*", Operation.DESCRIBE, Permission.ALLOW)], TEST)
 
     def code(name: str, **asked: Any) -> int:
-        return int(metadata(broker, [name], **asked).topics[0].error_code)
+        return int(metadata(broker.bootstrap, [name], **asked).topics[0].error_code)
 
     deadline_s = time.monotonic() + PATIENCE_S
     while code("fresh-1", allow_auto_topic_creation=False) != 3:  # it does not exist, and may be described

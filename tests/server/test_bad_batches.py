@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from typing import Any
 
 from crc32c import crc32c
 
@@ -13,7 +12,18 @@ from klog.protocol.apis import ApiKey
 from klog.record.records import encode_batch
 from tests.broker_fixture import RunningBroker
 from tests.rows import each
-from tests.server.asking import FIRST_MS, ask, create, error, offsets, produce, produce_request, values, with_channel
+from tests.server.asking import (
+    FIRST_MS,
+    ask,
+    create,
+    error,
+    offsets,
+    produce,
+    produce_raw,
+    produce_request,
+    values,
+    with_channel,
+)
 from tests.server.wire import RawConnection, bystander
 
 CORRUPT, TOO_LARGE, BAD_ACKS, BAD_TIMESTAMP, OLD_FORMAT, NO_TRANSACTIONS, BAD_CODEC, BAD_RECORD = (
@@ -96,19 +106,13 @@ BAD: dict[str, tuple[bytes, int]] = {
 }
 
 
-def produce_raw(broker: RunningBroker, topic: str, records: bytes, version: int = 8, acks: int = -1) -> Any:
-    request = produce_request(topic, records, version=version, acks=acks)
-    answer = with_channel(broker.bootstrap, lambda channel: channel.request(request))
-    return answer.responses[0].partition_responses[0]
-
-
 @each("version", [3, 8, 9])
 def test_bad_batches_are_refused_and_good_ones_go_on(broker: RunningBroker, topic: str, version: int) -> None:
     create(broker.bootstrap, topic)
     with bystander(broker):
         found = {}
         for name, (records, _) in BAD.items():
-            one = produce_raw(broker, topic, records, version)
+            one = produce_raw(broker.bootstrap, topic, records, version=version)
             found[name] = error(one)
             assert one.base_offset == -1, name
             if version >= 8:
@@ -121,15 +125,15 @@ def test_bad_batches_are_refused_and_good_ones_go_on(broker: RunningBroker, topi
 
 def test_bad_bytes_are_logged_with_the_peer(broker: RunningBroker, topic: str) -> None:
     create(broker.bootstrap, topic)
-    produce_raw(broker, topic, changed(CRC_AT, ">I", 12345, sealed=False))
+    produce_raw(broker.bootstrap, topic, changed(CRC_AT, ">I", 12345, sealed=False))
     broker.wait_for_log(f"{topic}-0", "CRC-32C", "0x00003039")
 
 
 def test_a_batch_above_the_limit(broker: RunningBroker, topic: str) -> None:
     create(broker.bootstrap, topic, max_message_bytes="2000")
     with bystander(broker):
-        assert error(produce_raw(broker, topic, bytes(encode_batch(values(1, 3000))))) == TOO_LARGE
-        assert error(produce_raw(broker, topic, bytes(encode_batch(values(3, 600))))) == 0
+        assert error(produce_raw(broker.bootstrap, topic, bytes(encode_batch(values(1, 3000))))) == TOO_LARGE
+        assert error(produce_raw(broker.bootstrap, topic, bytes(encode_batch(values(3, 600))))) == 0
 
 
 def test_one_bad_partition_does_not_spoil_the_others(broker: RunningBroker, topic: str) -> None:
@@ -144,7 +148,7 @@ def test_one_bad_partition_does_not_spoil_the_others(broker: RunningBroker, topi
 @each("acks", [2, -2, 32767])
 def test_acks_that_do_not_exist(broker: RunningBroker, topic: str, acks: int) -> None:
     create(broker.bootstrap, topic)
-    assert error(produce_raw(broker, topic, GOOD, acks=acks)) == BAD_ACKS
+    assert error(produce_raw(broker.bootstrap, topic, GOOD, acks=acks)) == BAD_ACKS
     assert offsets(broker.bootstrap, topic) == (0, 0)
 
 

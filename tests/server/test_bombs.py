@@ -20,8 +20,17 @@ from klog.record.batch import BatchHeader, stamp, write_header
 from klog.record.codec import Codec
 from klog.record.compression import DECOMPRESSED_BYTES_MAX
 from tests.broker_fixture import ROOT, RunningBroker
-from tests.server.asking import FIRST_MS, create, error, offsets, offsets_request, produce, values, with_channel
-from tests.server.test_bad_batches import produce_raw
+from tests.server.asking import (
+    FIRST_MS,
+    create,
+    error,
+    offsets,
+    offsets_request,
+    produce,
+    produce_raw,
+    values,
+    with_channel,
+)
 from tests.server.wire import bystander
 
 MakeBroker = Callable[..., RunningBroker]
@@ -90,7 +99,7 @@ def test_a_broker_unpacks_none_of_them(make_broker: MakeBroker, topic: str) -> N
         before = forget_peak(broker.pid)
 
         def send(codec: Codec) -> None:
-            found.append((codec, error(produce_raw(broker, topic, bombs[codec][0]))))
+            found.append((codec, error(produce_raw(broker.bootstrap, topic, bombs[codec][0]))))
 
         threads = [threading.Thread(target=send, args=(codec,)) for codec in CODECS * 2]
         for one in threads:

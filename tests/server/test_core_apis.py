@@ -19,6 +19,7 @@ from tests.server.asking import (
     borders,
     create,
     error,
+    metadata,
     offsets,
     offsets_request,
     produce,
@@ -85,15 +86,8 @@ def test_klogs_own_requests_are_listed_for_klogs_own_tools(broker: RunningBroker
 @each("version", borders(ApiKey.METADATA, range(13)))
 def test_metadata(broker: RunningBroker, topic: str, version: int) -> None:
     create(broker.bootstrap, topic, 2)
-    flags = {
-        "allow_auto_topic_creation": False,
-        "include_cluster_authorized_operations": False,
-        "include_topic_authorized_operations": False,
-    }
-    names = [{"name": name, "topic_id": None} for name in (topic, topic + "-missing")]
-    if version < 4:
-        names = names[:1]
-    answer = ask(broker.bootstrap, ApiKey.METADATA, version, topics=names, **flags)
+    names = [topic, topic + "-missing"] if version >= 4 else [topic]
+    answer = metadata(broker.bootstrap, names, version)
     assert [f"{one.host}:{one.port}" for one in answer.brokers] == [broker.bootstrap]
     found = {one.name: one for one in answer.topics}
     assert error(found[topic]) == 0
@@ -107,10 +101,10 @@ def test_metadata(broker: RunningBroker, topic: str, version: int) -> None:
         assert error(found[topic + "-missing"]) == UNKNOWN_TOPIC
     if version >= 7:
         assert [one.leader_epoch for one in found[topic].partitions] == [0, 0]
-    everything = ask(broker.bootstrap, ApiKey.METADATA, version, topics=None if version else [], **flags)
+    everything = metadata(broker.bootstrap, None if version else [], version)
     assert topic in {one.name for one in everything.topics}
     if version >= 1:
-        assert ask(broker.bootstrap, ApiKey.METADATA, version, topics=[], **flags).topics == ()
+        assert metadata(broker.bootstrap, [], version).topics == ()
 
 
 @each("version", borders(ApiKey.METADATA, range(8, 13)))
@@ -120,8 +114,7 @@ def test_who_asks_what_one_may_do_hears_that_it_is_everything(broker: RunningBro
 
     def operations(wanted: bool) -> list[int]:
         flags = {f"include_{one}_authorized_operations": wanted for one in ("cluster", "topic")}
-        names = [{"name": name, "topic_id": None} for name in (topic, topic + "-missing")]
-        answer = ask(broker.bootstrap, ApiKey.METADATA, version, topics=names, allow_auto_topic_creation=False, **flags)
+        answer = metadata(broker.bootstrap, (topic, topic + "-missing"), version, **flags)
         cluster = [answer.cluster_authorized_operations] if version <= 10 else []
         return cluster + [one.topic_authorized_operations for one in answer.topics]
 
@@ -135,12 +128,10 @@ def test_who_asks_what_one_may_do_hears_that_it_is_everything(broker: RunningBro
 
 @each("version", [1, 4, 9])
 def test_a_producer_makes_the_topic_that_is_missing(broker: RunningBroker, topic: str, version: int) -> None:
-    flags = {"include_cluster_authorized_operations": False, "include_topic_authorized_operations": False}
-    asked = {"topics": [{"name": topic}], "allow_auto_topic_creation": True, **flags}
     deadline = time.monotonic() + 10
     codes = set()
     while True:
-        (found,) = ask(broker.bootstrap, ApiKey.METADATA, version, **asked).topics
+        (found,) = metadata(broker.bootstrap, [topic], version, allow_auto_topic_creation=True).topics
         codes |= {error(one) for one in (found, *found.partitions)}
         if found.partitions and found.partitions[0].leader_id == 1:
             break
@@ -151,9 +142,8 @@ def test_a_producer_makes_the_topic_that_is_missing(broker: RunningBroker, topic
 
 def test_no_topic_is_made_where_that_is_switched_off(make_broker: Any, topic: str) -> None:
     broker = make_broker(auto__create__topics__enable="false").start()
-    asked = {"topics": [{"name": topic}], "allow_auto_topic_creation": True}
     for _ in range(2):
-        (found,) = ask(broker.bootstrap, ApiKey.METADATA, 4, **asked).topics
+        (found,) = metadata(broker.bootstrap, [topic], allow_auto_topic_creation=True).topics
         assert error(found) == UNKNOWN_TOPIC
 
 
@@ -161,15 +151,14 @@ def test_topics_that_clients_ask_for_are_made_at_a_rate(make_broker: Any, topic:
     """At a topic a second ten at once; the others when they are asked for again, and all in the end."""
     broker = make_broker(klog__auto__create__topics__per__second="1").start()
     names = [f"{topic}-{number}" for number in range(12)]
-    asked = {"topics": [{"name": name} for name in names], "allow_auto_topic_creation": True}
     deadline = time.monotonic() + 60
     codes: set[int] = set()
     at_first = None
     while at_first is None or codes != {0}:
         assert time.monotonic() < deadline, "they are never made"
-        codes = {error(one) for one in ask(broker.bootstrap, ApiKey.METADATA, 4, **asked).topics}
+        codes = {error(one) for one in metadata(broker.bootstrap, names, allow_auto_topic_creation=True).topics}
         assert codes <= {0, NO_LEADER}, "who is put off asks again"
-        there = len(ask(broker.bootstrap, ApiKey.METADATA, 4, topics=None, allow_auto_topic_creation=False).topics)
+        there = len(metadata(broker.bootstrap, None).topics)
         at_first = there if at_first is None else at_first
         time.sleep(0.1)
     assert at_first < len(names)
@@ -284,18 +273,8 @@ def test_requests_of_one_connection_are_answered_in_order(broker: RunningBroker,
 def test_a_wrong_leader_epoch_makes_clients_look_again(broker: RunningBroker, topic: str) -> None:
     create(broker.bootstrap, topic)
     for epoch, code in ((5, UNKNOWN_EPOCH), (0, 0), (-1, 0)):
-        partitions = [{"partition": 0, "current_leader_epoch": epoch, "fetch_offset": 0, "partition_max_bytes": 1000}]
-        answer = ask(
-            broker.bootstrap,
-            ApiKey.FETCH,
-            11,
-            max_wait=0,
-            min_bytes=0,
-            max_bytes=1000,
-            topics=[{"topic": topic, "partitions": partitions}],
-            forgotten_topics_data=[],
-            rack_id="",
-        )
+        request = fetch_request(topic, 0, epoch=epoch)
+        answer = with_channel(broker.bootstrap, lambda channel, asked=request: channel.request(asked))  # type: ignore[misc]
         assert error(answer.responses[0].partitions[0]) == code
 
 
@@ -420,15 +399,13 @@ def test_sequences_of_an_idempotent_producer(make_broker: Any, topic: str) -> No
 
 def test_a_topic_that_grows_never_loses_sight_of_its_partitions(broker: RunningBroker, topic: str) -> None:
     """While new partitions are being led, metadata goes on to show those that were there."""
-    flags = {"include_cluster_authorized_operations": False, "include_topic_authorized_operations": False}
-    ask(broker.bootstrap, ApiKey.METADATA, 9, topics=[{"name": topic}], allow_auto_topic_creation=True, **flags)
+    metadata(broker.bootstrap, [topic], allow_auto_topic_creation=True)
     grown = threading.Event()
     seen: list[int] = []
 
     def watch() -> None:
         while not grown.is_set():
-            asked = {"topics": [{"name": topic}], "allow_auto_topic_creation": False, **flags}
-            (found,) = ask(broker.bootstrap, ApiKey.METADATA, 9, **asked).topics
+            (found,) = metadata(broker.bootstrap, [topic]).topics
             seen.append(min((one.partition_index for one in found.partitions), default=-1))
 
     watcher = threading.Thread(target=watch)

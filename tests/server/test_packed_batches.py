@@ -22,8 +22,17 @@ from klog.record.codec import Codec
 from klog.record.records import Record, encode_batch
 from tests.broker_fixture import RunningBroker
 from tests.rows import each
-from tests.server.asking import FIRST_MS, ask, create, error, offsets, produce_request, values, with_channel
-from tests.server.test_bad_batches import produce_raw
+from tests.server.asking import (
+    FIRST_MS,
+    ask,
+    create,
+    error,
+    offsets,
+    produce_raw,
+    produce_request,
+    values,
+    with_channel,
+)
 from tests.server.test_produce_at import facts, one, produce_at
 from tests.server.wire import RawConnection, bystander
 
@@ -62,7 +71,7 @@ def test_as_much_as_is_allowed_holds_nobody_up(broker: RunningBroker, topic: str
     count = 2_000_000
     body = bytes(cramjam.lz4.compress(TINY * count))
     with bystander(broker):
-        assert error(produce_raw(broker, topic, sealed(body, Codec.LZ4, count, max_ms))) == 0
+        assert error(produce_raw(broker.bootstrap, topic, sealed(body, Codec.LZ4, count, max_ms))) == 0
     assert offsets(broker.bootstrap, topic) == (0, count)
 
 
@@ -135,7 +144,7 @@ def test_another_count_than_the_headers(broker: RunningBroker, topic: str, which
     for count in (3, 20_000):
         good = bytearray(encode_batch(values(count), codec=which))
         for said in (count - 1, count + 1):
-            answer = produce_raw(broker, topic, sealed(bytes(good[61:]), which, said, FIRST_MS + count))
+            answer = produce_raw(broker.bootstrap, topic, sealed(bytes(good[61:]), which, said, FIRST_MS + count))
             assert error(answer) == BAD_RECORD
             assert f" {said} records" in answer.error_message
     assert offsets(broker.bootstrap, topic) == (0, 0)
@@ -179,7 +188,7 @@ def test_a_timestamp_far_ahead_is_refused_and_its_record_named(broker: RunningBr
     year_9999_ms = 253_402_000_000_000
     rows = [*values(4), Record(0, year_9999_ms, None, b"late")]
     for version in (3, 8, 9):
-        one = produce_raw(broker, topic, bytes(encode_batch(rows, codec=which)), version)
+        one = produce_raw(broker.bootstrap, topic, bytes(encode_batch(rows, codec=which)), version=version)
         assert error(one) == BAD_TIMESTAMP
         if version >= 8:
             assert "message.timestamp.after.max.ms" in one.error_message
@@ -187,7 +196,7 @@ def test_a_timestamp_far_ahead_is_refused_and_its_record_named(broker: RunningBr
             assert named.batch_index == 4
             assert str(year_9999_ms) in named.batch_index_error_message
     soon = [Record(0, time.time_ns() // 1_000_000 + 50 * 60_000, None, b"soon")]
-    assert error(produce_raw(broker, topic, bytes(encode_batch(soon, codec=which)))) == 0
+    assert error(produce_raw(broker.bootstrap, topic, bytes(encode_batch(soon, codec=which)))) == 0
 
 
 def test_a_topics_own_bounds(broker: RunningBroker, topic: str) -> None:

@@ -21,21 +21,12 @@ from klog.protocol import codec
 from klog.protocol.apis import ApiKey
 from klog.record.records import Record, encode_batch
 from tests.broker_fixture import RunningBroker
-from tests.server.asking import ask, channels, create, error, offsets, produce, values, with_channel
+from tests.server.asking import ask, channels, create, error, metadata, offsets, produce, values, with_channel
 
 
 def facts(bootstrap: str, topic: str) -> tuple[int, UUID]:
     """Leader epoch of partition 0, and the topic's id."""
-    asked = [{"name": topic, "topic_id": None}]
-    answer = ask(
-        bootstrap,
-        ApiKey.METADATA,
-        12,
-        topics=asked,
-        allow_auto_topic_creation=False,
-        include_topic_authorized_operations=False,
-    )
-    found = answer.topics[0]
+    (found,) = metadata(bootstrap, [topic], 12).topics
     return int(found.partitions[0].leader_epoch), found.topic_id
 
 

@@ -24,7 +24,19 @@ from klog.security.scram import ScramMechanism
 from tests.broker_fixture import RunningBroker
 from tests.cli.runner import klog
 from tests.security.broker_doors import add_user, unique
-from tests.server.asking import ask, create, error, offsets, produce, produce_request, until, values, with_channel
+from tests.server.asking import (
+    ask,
+    create,
+    error,
+    new_topic,
+    offsets,
+    produce,
+    produce_request,
+    until,
+    values,
+    with_channel,
+)
+from tests.server.wire import fetch_request
 from tests.zookeeper_fixture import session_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("quotas")]
@@ -154,21 +166,7 @@ def test_a_consumer_gets_an_empty_answer_and_all_messages_in_the_end(broker: Run
     end = offsets(broker.bootstrap, topic)[1]
 
     def fetch(offset: int) -> Any:
-        asked = {"partition": 0, "current_leader_epoch": -1, "fetch_offset": offset, "partition_max_bytes": 10**6}
-        return codec.request(
-            ApiKey.FETCH,
-            11,
-            replica_id=-1,
-            max_wait=100,
-            min_bytes=1,
-            max_bytes=10**6,
-            isolation_level=0,
-            session_id=0,
-            session_epoch=-1,
-            topics=[{"topic": topic, "partitions": [{**asked, "log_start_offset": -1}]}],
-            forgotten_topics_data=[],
-            rack_id="",
-        )
+        return fetch_request(topic, offset, max_wait_ms=100)
 
     async def work(channel: Channel) -> tuple[list[int], list[float], float]:
         sizes, waits, offset, began_s = [], [], 0, time.monotonic()
@@ -222,16 +220,6 @@ def test_time_of_the_loop_is_counted(broker: RunningBroker) -> None:
 
 def _settings_of(broker_id: int) -> dict[str, Any]:
     return {"resource_type": 4, "resource_name": str(broker_id), "configuration_keys": None}
-
-
-def new_topic(name: str, partitions: int = 1) -> dict[str, Any]:
-    return {
-        "name": name,
-        "num_partitions": partitions,
-        "replication_factor": 1,
-        "assignments": [],
-        "configs": [],
-    }
 
 
 def test_topics_beyond_the_quota_are_refused_or_waited_for(broker: RunningBroker, topic: str) -> None:

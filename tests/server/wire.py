@@ -209,11 +209,12 @@ def fetch_request(
     min_bytes: int = 1,
     max_bytes: int = 1 << 20,
     partition_max_bytes: int = 1 << 20,
+    epoch: int = -1,
 ) -> Any:
     partitions = [
         {
             "partition": partition,
-            "current_leader_epoch": -1,
+            "current_leader_epoch": epoch,
             "fetch_offset": offset,
             "log_start_offset": -1,
             "partition_max_bytes": partition_max_bytes,
