@@ -35,14 +35,7 @@ from klog.coordination import controller_election as election_registry
 from klog.coordination.process import RESTART_CODE, show_stopping
 from klog.coordination.session import SessionState
 from klog.coordination.zookeeper import ZooKeeper
-from klog.errors import (
-    BadVersion,
-    BrokerIdInUse,
-    KlogError,
-    NoNode,
-    NotLeader,
-    StorageError,
-)
+from klog.errors import BadVersion, BrokerIdInUse, KlogError, NoNode, NotLeader, StorageError
 from klog.host.collector import Collector
 from klog.host.limits import share_out
 from klog.host.watchdog import Watchdog

@@ -14,15 +14,7 @@ from typing import Any
 
 from klog.protocol.apis import ApiKey
 from klog.security.errors import SecurityDisabled
-from klog.security.permissions import (
-    Binding,
-    Filter,
-    Operation,
-    PatternType,
-    Permission,
-    ResourceType,
-    word_of_number,
-)
+from klog.security.permissions import Binding, Filter, Operation, PatternType, Permission, ResourceType, word_of_number
 from klog.server.acl_keeper import AclKeeper
 from klog.server.dispatch import Answer, Request, handles
 from klog.server.parts import Parts
