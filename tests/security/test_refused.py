@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from cryptography.x509.oid import NameOID
 
@@ -106,13 +106,6 @@ def test_plain_bytes_on_a_tls_port_are_named(doors: Doors) -> None:
         sock.put(ApiKey.API_VERSIONS, 0)
         assert sock.is_closed_by_broker()
     doors.broker.wait_for_log("WARNING", "not TLS")
-
-
-def test_tls_bytes_on_a_plain_port_are_named(doors: Doors) -> None:
-    context = ssl.create_default_context(cafile=str(doors.authority.path))
-    with connect(doors, "PLAINTEXT") as sock, pytest.raises((ssl.SSLError, OSError)):
-        context.wrap_socket(sock, server_hostname="localhost")
-    doors.broker.wait_for_log("WARNING", "are TLS")
 
 
 @each("key", [ApiKey.METADATA, ApiKey.PRODUCE, ApiKey.GREET, 999])
@@ -314,27 +307,6 @@ def test_settings_of_single_listeners_are_shown_and_their_secrets_are_not(doors:
     secret = found["listener.name.sasl_ssl.plain.sasl.jaas.config"]
     assert (secret.value, secret.source) == (None, "start")
     assert "bobs" not in repr(found)
-
-
-def test_old_versions_of_tls_are_refused(doors: Doors) -> None:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.load_verify_locations(doors.authority.path)
-    context.minimum_version = context.maximum_version = ssl.TLSVersion.TLSv1_2
-    with connect(doors, "SSL") as plain, context.wrap_socket(plain, server_hostname="localhost") as sock:
-        assert sock.version() == "TLSv1.2"
-    with pytest.warns(DeprecationWarning):
-        context.minimum_version = ssl.TLSVersion.TLSv1_1
-        context.maximum_version = ssl.TLSVersion.TLSv1_1
-    with connect(doors, "SSL") as plain, pytest.raises(ssl.SSLError):
-        context.wrap_socket(plain, server_hostname="localhost")
-
-
-def test_a_certificate_of_another_host_is_refused_by_clients(doors: Doors) -> None:
-    settings = doors.librdkafka("ELSEWHERE", "SSL")
-    with pytest.raises(KafkaException):
-        Producer(settings).list_topics(timeout=1)
-    unchecked = {**settings, "ssl.endpoint.identification.algorithm": "none"}
-    assert Producer(unchecked).list_topics(timeout=10).brokers
 
 
 def login(sock: RawConnection, name: str = "alice") -> tuple[int, float]:

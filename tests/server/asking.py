@@ -54,9 +54,13 @@ def borders(api: ApiKey, versions: range) -> list[int]:
     return [version for place, version in enumerate(versions) if place in wanted]
 
 
+def answered(bootstrap: str, request: Any) -> Any:
+    """What a request is answered: the answer's entity."""
+    return with_channel(bootstrap, lambda channel: channel.request(request))
+
+
 def ask(bootstrap: str, api: ApiKey, version: int, /, **fields: Any) -> Any:
-    """The answer's entity."""
-    return with_channel(bootstrap, lambda channel: channel.request(codec.request(api, version, **fields)))
+    return answered(bootstrap, codec.request(api, version, **fields))
 
 
 def error(answer: Any) -> int:
@@ -153,7 +157,7 @@ def produce_raw(
 ) -> Any:
     """What a partition is answered."""
     request = produce_request(topic, records, partition, version, acks)
-    return with_channel(bootstrap, lambda channel: channel.request(request)).responses[0].partition_responses[0]
+    return answered(bootstrap, request).responses[0].partition_responses[0]
 
 
 def offsets_request(topic: str, timestamp: int, *partitions: int, version: int = 5) -> Any:

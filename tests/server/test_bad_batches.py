@@ -12,17 +12,7 @@ from klog.protocol.apis import ApiKey
 from klog.record.records import encode_batch
 from tests.broker_fixture import RunningBroker
 from tests.rows import each
-from tests.server.asking import (
-    ask,
-    create,
-    error,
-    offsets,
-    produce,
-    produce_raw,
-    produce_request,
-    values,
-    with_channel,
-)
+from tests.server.asking import answered, ask, create, error, offsets, produce, produce_raw, produce_request, values
 from tests.server.wire import RawConnection, bystander
 
 CORRUPT, TOO_LARGE, BAD_ACKS, BAD_TIMESTAMP = 2, 10, 21, 32
@@ -32,20 +22,17 @@ MAGIC_AT, CRC_AT, ATTRIBUTES_AT, COUNT_AT = 16, 17, 21, 57
 GOOD = bytes(encode_batch(values(10)))
 
 
-def changed(at: int, form: str, value: int, *, sealed: bool = True, batch: bytes = GOOD) -> bytes:
-    """The batch with one field changed; where ``sealed``, under a CRC that is right again."""
-    out = bytearray(batch)
+def changed(at: int, form: str, value: int) -> bytes:
+    """The batch with one field changed, under a CRC that is right for all but a changed CRC."""
+    out = bytearray(GOOD)
     struct.pack_into(form, out, at, value)
-    return seal(out) if sealed else bytes(out)
-
-
-def seal(batch: bytearray) -> bytes:
-    struct.pack_into(">I", batch, CRC_AT, crc32c(bytes(batch[ATTRIBUTES_AT:])))
-    return bytes(batch)
+    if at != CRC_AT:
+        struct.pack_into(">I", out, CRC_AT, crc32c(bytes(out[ATTRIBUTES_AT:])))
+    return bytes(out)
 
 
 BAD: dict[str, tuple[bytes, int]] = {
-    "wrong CRC": (changed(CRC_AT, ">I", 12345, sealed=False), CORRUPT),
+    "wrong CRC": (changed(CRC_AT, ">I", 12345), CORRUPT),
     "magic 1": (changed(MAGIC_AT, ">b", 1), OLD_FORMAT),
     "count 0": (changed(COUNT_AT, ">i", 0), BAD_RECORD),
     "codec 5": (changed(ATTRIBUTES_AT, ">h", 5), BAD_CODEC),
@@ -74,7 +61,7 @@ def test_bad_batches_are_refused_and_good_ones_go_on(broker: RunningBroker, topi
 
 def test_bad_bytes_are_logged_with_the_peer(broker: RunningBroker, topic: str) -> None:
     create(broker.bootstrap, topic)
-    produce_raw(broker.bootstrap, topic, changed(CRC_AT, ">I", 12345, sealed=False))
+    produce_raw(broker.bootstrap, topic, BAD["wrong CRC"][0])
     broker.wait_for_log(f"{topic}-0", "CRC-32C", "0x00003039")
 
 
@@ -88,7 +75,7 @@ def test_a_batch_above_the_limit(broker: RunningBroker, topic: str) -> None:
 def test_one_bad_partition_does_not_spoil_the_others(broker: RunningBroker, topic: str) -> None:
     create(broker.bootstrap, topic, 3)
     asked = produce_request(topic, {0: GOOD, 1: BAD["wrong CRC"][0], 7: GOOD, 2: GOOD})
-    answer = with_channel(broker.bootstrap, lambda channel: channel.request(asked))
+    answer = answered(broker.bootstrap, asked)
     found = {one.index: error(one) for one in answer.responses[0].partition_responses}
     assert found == {0: 0, 1: CORRUPT, 7: 3, 2: 0}
     assert [offsets(broker.bootstrap, topic, number) for number in range(3)] == [(0, 10), (0, 0), (0, 10)]
@@ -104,7 +91,7 @@ def test_acks_that_do_not_exist(broker: RunningBroker, topic: str, acks: int) ->
 def test_a_transactional_id_is_refused(broker: RunningBroker, topic: str) -> None:
     create(broker.bootstrap, topic)
     asked = produce_request(topic, GOOD, transactional_id="mine")
-    answer = with_channel(broker.bootstrap, lambda channel: channel.request(asked))
+    answer = answered(broker.bootstrap, asked)
     assert error(answer.responses[0].partition_responses[0]) == NO_TRANSACTIONS
     refused = ask(broker.bootstrap, ApiKey.INIT_PRODUCER_ID, 4, transactional_id="mine", transaction_timeout=1000)
     assert error(refused) == NO_TRANSACTIONS

@@ -13,19 +13,8 @@ from klog.server import handlers
 from tests.broker_fixture import RunningBroker
 from tests.chance import seed_of
 from tests.rows import each
-from tests.server.asking import (
-    ask,
-    borders,
-    create,
-    error,
-    metadata,
-    offsets,
-    produce,
-    produce_raw,
-    values,
-    with_channel,
-)
-from tests.server.wire import RawConnection, bystander, fetch_request, framed, head, resident_bytes
+from tests.server.asking import ask, borders, create, error, metadata, offsets, produce, produce_raw, values
+from tests.server.wire import RawConnection, bystander, fetched, framed, head, resident_bytes
 
 assert handlers  # imported for the table of what is served
 
@@ -208,9 +197,7 @@ def test_fetching_from_where_nothing_is(broker: RunningBroker, topic: str, versi
     ask(broker.bootstrap, ApiKey.DELETE_RECORDS, 2, topics=[{"name": topic, "partitions": partitions}], timeout=1000)
 
     def fetch(offset: int, name: str = topic, partition: int = 0) -> tuple[int, bytes]:
-        request = fetch_request(name, offset, version=version, partition=partition)
-        answer = with_channel(broker.bootstrap, lambda channel: channel.request(request))
-        one = answer.responses[0].partitions[0]
+        one = fetched(broker.bootstrap, name, offset, version=version, partition=partition)
         return error(one), bytes(one.records or b"")
 
     with bystander(broker):

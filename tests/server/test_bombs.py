@@ -22,6 +22,7 @@ from klog.record.compression import DECOMPRESSED_BYTES_MAX
 from tests.broker_fixture import ROOT, RunningBroker
 from tests.server.asking import (
     FIRST_MS,
+    answered,
     create,
     error,
     offsets,
@@ -29,7 +30,6 @@ from tests.server.asking import (
     produce,
     produce_raw,
     values,
-    with_channel,
 )
 from tests.server.wire import bystander
 
@@ -131,8 +131,7 @@ def test_bombs_in_a_log_cost_neither_its_broker_nor_who_looks_into_its_files(
     broker.start()
     before = forget_peak(broker.pid)
     asked = offsets_request(topic, FIRST_MS + 2, 0)
-    found = with_channel(broker.bootstrap, lambda channel: channel.request(asked))
-    assert error(found.topics[0].partitions[0]) == 0
+    assert error(answered(broker.bootstrap, asked).topics[0].partitions[0]) == 0
     assert peak_bytes(broker.pid) - before < 100 * MEGABYTE
     code, errors, most = peak_of(["log", "dump", str(path), "--messages"])
     assert code == 1

@@ -15,6 +15,7 @@ from klog.record.records import Record, decode_batch, encode_batch
 from tests.broker_fixture import RunningBroker
 from tests.rows import each
 from tests.server.asking import (
+    answered,
     ask,
     borders,
     create,
@@ -23,12 +24,13 @@ from tests.server.asking import (
     offsets,
     offsets_request,
     produce,
+    produce_raw,
     produce_request,
     until,
     values,
     with_channel,
 )
-from tests.server.wire import RawConnection, fetch_request, framed, head
+from tests.server.wire import RawConnection, fetch_request, fetched, framed, head
 
 OUT_OF_RANGE, UNKNOWN_TOPIC, NO_LEADER, FENCED, UNKNOWN_EPOCH = 1, 3, 5, 74, 75
 NOT_SAID = -(2**31)
@@ -227,9 +229,7 @@ def test_a_fetch_gives_at_least_one_batch_however_small_its_limits(broker: Runni
     create(broker.bootstrap, topic)
     produce(broker.bootstrap, topic, [values(10), values(10)])
     for limits in ({"max_bytes": 1}, {"partition_max_bytes": 1}, {"max_bytes": 0, "partition_max_bytes": 0}):
-        request = fetch_request(topic, 0, **limits)
-        answer = with_channel(broker.bootstrap, lambda channel, asked=request: channel.request(asked))  # type: ignore[misc]
-        assert len(list(walk(bytearray(answer.responses[0].partitions[0].records)))) == 1, limits
+        assert len(list(walk(bytearray(fetched(broker.bootstrap, topic, 0, **limits).records)))) == 1, limits
 
 
 def test_a_fetch_waits_for_data_and_no_longer(broker: RunningBroker, topic: str) -> None:
@@ -237,9 +237,8 @@ def test_a_fetch_waits_for_data_and_no_longer(broker: RunningBroker, topic: str)
 
     def fetch(wait_ms: int, min_bytes: int = 1) -> tuple[float, bytes]:
         began = time.monotonic()
-        request = fetch_request(topic, 0, max_wait_ms=wait_ms, min_bytes=min_bytes)
-        answer = with_channel(broker.bootstrap, lambda channel: channel.request(request))
-        return time.monotonic() - began, bytes(answer.responses[0].partitions[0].records or b"")
+        records = fetched(broker.bootstrap, topic, 0, max_wait_ms=wait_ms, min_bytes=min_bytes).records
+        return time.monotonic() - began, bytes(records or b"")
 
     took_s, data = fetch(300)
     assert data == b""
@@ -273,9 +272,7 @@ def test_requests_of_one_connection_are_answered_in_order(broker: RunningBroker,
 def test_a_wrong_leader_epoch_makes_clients_look_again(broker: RunningBroker, topic: str) -> None:
     create(broker.bootstrap, topic)
     for epoch, code in ((5, UNKNOWN_EPOCH), (0, 0), (-1, 0)):
-        request = fetch_request(topic, 0, epoch=epoch)
-        answer = with_channel(broker.bootstrap, lambda channel, asked=request: channel.request(asked))  # type: ignore[misc]
-        assert error(answer.responses[0].partitions[0]) == code
+        assert error(fetched(broker.bootstrap, topic, 0, epoch=epoch)) == code
 
 
 # --- ListOffsets, OffsetForLeaderEpoch ---
@@ -289,7 +286,7 @@ def test_list_offsets(broker: RunningBroker, topic: str, version: int) -> None:
 
     def look_up(timestamp: int, partition: int = 0) -> Any:
         asked = offsets_request(topic, timestamp, partition, version=version)
-        return with_channel(broker.bootstrap, lambda channel: channel.request(asked)).topics[0].partitions[0]
+        return answered(broker.bootstrap, asked).topics[0].partitions[0]
 
     found = {at: look_up(at) for at in (-2, -1, 0, first_ms, first_ms + 3, first_ms + 10)}
     assert {at: (error(one), one.offset) for at, one in found.items()} == {
@@ -366,9 +363,7 @@ def test_sequences_of_an_idempotent_producer(make_broker: Any, topic: str) -> No
 
     def send(sequence: int, count: int = 2, epoch: int = 1) -> tuple[int, int]:
         batch = encode_batch(values(count), producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
-        request = produce_request(topic, bytes(batch))
-        answer = with_channel(broker.bootstrap, lambda channel: channel.request(request))
-        one = answer.responses[0].partition_responses[0]
+        one = produce_raw(broker.bootstrap, topic, bytes(batch))
         return error(one), one.base_offset
 
     def settled(sequence: int) -> tuple[int, int]:

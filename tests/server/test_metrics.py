@@ -23,9 +23,9 @@ from klog.protocol import codec
 from klog.protocol.apis import ApiKey
 from klog.server.purgatory import FETCHES_OF_CONNECTION_MAX
 from tests.broker_fixture import RunningBroker
-from tests.server.asking import ask, create, error, offsets, produce, until, values, with_channel
+from tests.server.asking import ask, create, error, offsets, produce, until, values
 from tests.server.group_speaker import assignment, speakers, subscription
-from tests.server.wire import RawConnection, fetch_request, framed, head
+from tests.server.wire import RawConnection, fetch_request, fetched, framed, head
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 ILLEGAL_GENERATION = 22
@@ -92,23 +92,17 @@ def test_bytes_that_consumers_take_are_counted(measured: tuple[RunningBroker, in
     broker, port = measured
     create(broker.bootstrap, topic)
     produce(broker.bootstrap, topic, [values(5)])
-    fetch(broker.bootstrap, topic, 0)
+    fetched(broker.bootstrap, topic, 0)
     found = scrape(port)
     assert value(found, "kafka_server_brokertopicmetrics_bytesout_total", topic=topic) == value(
         found, "kafka_server_brokertopicmetrics_bytesin_total", topic=topic
     )
 
 
-def fetch(bootstrap: str, topic: str, offset: int) -> int:
-    """One fetch; its error code."""
-    answer = with_channel(bootstrap, lambda channel: channel.request(fetch_request(topic, offset)))
-    return error(answer.responses[0].partitions[0])
-
-
 def test_refusals_are_counted_and_make_no_topics_up(measured: tuple[RunningBroker, int], topic: str) -> None:
     broker, port = measured
     before = scrape(port)
-    assert fetch(broker.bootstrap, topic, 0) == 3
+    assert error(fetched(broker.bootstrap, topic, 0)) == 3
     after = scrape(port)
     name = "kafka_server_brokertopicmetrics_failedfetchrequests_total"
     assert value(after, name) == value(before, name) + 1

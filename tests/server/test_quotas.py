@@ -311,24 +311,20 @@ def test_quotas_are_described_by_filters(broker: RunningBroker) -> None:
 
 
 def test_hostile_entities_and_values_change_nothing(broker: RunningBroker) -> None:
-    nan = float("nan")
+    """One of each kind; `tests/security/test_quotas.py` has all."""
     for whose, quotas, code in (
         ([], {"producer_byte_rate": 1.0}, 42),
         (entity(""), {"producer_byte_rate": 1.0}, 42),
         (entity(".."), {"producer_byte_rate": 1.0}, 42),
-        (entity("x" * 2000), {"producer_byte_rate": 1.0}, 42),
         (entity("a") + entity("b"), {"producer_byte_rate": 1.0}, 42),
         (address("127.0.0.9"), {"connection_creation_rate": 0.5}, 42),
-        (address("127.0.0.9"), {"connection_creation_rate": 2.0**31}, 42),
         (address("127.0.0.9"), {"producer_byte_rate": 1.0}, 42),
         (address("localhost"), {"connection_creation_rate": 1.0}, 42),
         (address("127.0.0.9") + entity("a"), {"connection_creation_rate": 1.0}, 42),
         (entity("a"), {"connection_creation_rate": 1.0}, 42),
         ([{"entity_type": "host", "entity_name": "a"}], {"producer_byte_rate": 1.0}, 35),
         (entity("a"), {"SCRAM-SHA-256": 1.0}, 42),
-        (entity("a"), {"producer_byte_rate": nan}, 42),
-        (entity("a"), {"producer_byte_rate": -5.0}, 42),
-        (entity("a"), {"consumer_byte_rate": 1e300}, 42),
+        (entity("a"), {"producer_byte_rate": float("nan")}, 42),
     ):
         found, message = alter(broker, whose, **quotas)
         assert found == code, (whose, quotas)

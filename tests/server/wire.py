@@ -22,7 +22,7 @@ from klog.protocol import codec
 from klog.protocol.apis import ApiKey
 from klog.record.records import Record, decode_batch, encode_batch
 from tests.broker_fixture import RunningBroker
-from tests.server.asking import FIRST_MS, create, error, produce_request
+from tests.server.asking import FIRST_MS, answered, create, error, produce_request
 
 ANSWER_WITHIN_S = 10.0
 
@@ -230,6 +230,11 @@ def fetch_request(
         forgotten_topics_data=[],
         rack_id="",
     )
+
+
+def fetched(bootstrap: str, topic: str, offset: int, **asked: Any) -> Any:
+    """What a partition is answered."""
+    return answered(bootstrap, fetch_request(topic, offset, **asked)).responses[0].partitions[0]
 
 
 def resident_bytes(pid: int) -> int:
