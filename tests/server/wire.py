@@ -12,7 +12,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Self
 
 import psutil
@@ -204,25 +204,26 @@ def fetch_request(
     offset: int,
     *,
     version: int = 11,
-    partition: int = 0,
+    partition: int | Iterable[int] = 0,
+    replica_id: int = -1,
     max_wait_ms: int = 0,
     min_bytes: int = 1,
     max_bytes: int = 1 << 20,
     partition_max_bytes: int = 1 << 20,
     epoch: int = -1,
 ) -> Any:
-    partitions = [
-        {
-            "partition": partition,
-            "current_leader_epoch": epoch,
-            "fetch_offset": offset,
-            "log_start_offset": -1,
-            "partition_max_bytes": partition_max_bytes,
-        }
-    ]
+    """Of one partition, or of several."""
+    asked = {
+        "current_leader_epoch": epoch,
+        "fetch_offset": offset,
+        "log_start_offset": -1,
+        "partition_max_bytes": partition_max_bytes,
+    }
+    partitions = [{"partition": one, **asked} for one in ([partition] if isinstance(partition, int) else partition)]
     return codec.request(
         ApiKey.FETCH,
         version,
+        replica_id=replica_id,
         max_wait=max_wait_ms,
         min_bytes=min_bytes,
         max_bytes=max_bytes,
