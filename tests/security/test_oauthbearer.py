@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,11 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.abc import AbstractTokenProvider as AioProvider
-from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient
-from kafka import KafkaConsumer, KafkaProducer
 from kafka.net.sasl.oauth import AbstractTokenProvider as PythonProvider
 
 import klog
@@ -36,6 +33,7 @@ from tests.hand_clock import HandClock
 from tests.rows import each
 from tests.security.broker_doors import Doors, listen_to, pem, ports_of, unique
 from tests.security.certificates import Authority
+from tests.security.stock_clients import by_aiokafka, by_kafka_python, consumed
 from tests.security.tokens import AUDIENCE, ISSUER, Signer, claims, encoded, write_keys
 from tests.server.wire import RawConnection
 
@@ -96,14 +94,7 @@ def test_librdkafka(provided: Provided) -> None:
         sent += 1
         assert producer.flush(10) == 0
         producer.poll(0.05)
-    consumer = Consumer({**settings, "group.id": topic, "auto.offset.reset": "earliest"})
-    try:
-        consumer.subscribe([topic])
-        for number in range(sent):
-            message = consumer.poll(10)
-            assert message is not None and message.error() is None and message.value() == b"%d" % number
-    finally:
-        consumer.close()
+    assert consumed(settings, topic, sent) == [b"%d" % number for number in range(sent)]
     assert len(asked) >= 3
 
 
@@ -112,23 +103,8 @@ def test_kafka_python(provided: Provided) -> None:
         def token(self) -> str:
             return provided.signer.token()
 
-    settings = {
-        "bootstrap_servers": provided.doors.address("SASL_SSL"),
-        "security_protocol": "SASL_SSL",
-        "ssl_cafile": str(provided.doors.authority.path),
-        "sasl_mechanism": "OAUTHBEARER",
-        "sasl_oauth_token_provider": Provider(),
-    }
-    topic = unique("t")
-    producer = KafkaProducer(**settings)
-    producer.send(topic, b"one")
-    producer.flush(10)
-    producer.close()
-    consumer = KafkaConsumer(topic, **settings, auto_offset_reset="earliest", consumer_timeout_ms=10_000)
-    try:
-        assert next(iter(consumer)).value == b"one"
-    finally:
-        consumer.close()
+    login = {"sasl_mechanism": "OAUTHBEARER", "sasl_oauth_token_provider": Provider()}
+    by_kafka_python(provided.doors, "SASL_SSL", **login)
 
 
 async def test_aiokafka(provided: Provided) -> None:
@@ -136,18 +112,8 @@ async def test_aiokafka(provided: Provided) -> None:
         async def token(self) -> str:
             return provided.signer.token()
 
-    settings = {
-        "bootstrap_servers": provided.doors.address("SASL_PLAINTEXT"),
-        "security_protocol": "SASL_PLAINTEXT",
-        "sasl_mechanism": "OAUTHBEARER",
-        "sasl_oauth_token_provider": Provider(),
-    }
-    topic = unique("t")
-    async with AIOKafkaProducer(**settings) as producer:
-        await producer.send_and_wait(topic, b"one")
-    async with AIOKafkaConsumer(topic, **settings, auto_offset_reset="earliest") as consumer:
-        async with asyncio.timeout(20):
-            assert (await consumer.getone()).value == b"one"
+    login = {"sasl_mechanism": "OAUTHBEARER", "sasl_oauth_token_provider": Provider()}
+    await by_aiokafka(provided.doors, "SASL_PLAINTEXT", **login)
 
 
 def test_librdkafka_with_a_token_of_another_is_refused(provided: Provided) -> None:
