@@ -410,57 +410,46 @@ def test_changed_certificates_are_taken_in(doors: Doors) -> None:
         assert time.monotonic() < deadline
 
 
-class ScramLogin:
-    """A login by SCRAM of which one frame is changed, or sent in part."""
+def scram_login(
+    doors: Doors, number: int = -1, change: Callable[[bytes], bytes] = lambda frame: frame
+) -> tuple[str, list[bytes]]:
+    """Of a login frame ``number`` is changed, or sent in part. What becomes of it, and the frames as they were sent."""
+    client, frames = ScramClient(ScramMechanism.SHA_256, "alice", "correct horse", b"ofTheClient"), list[bytes]()
+    with raw(doors, "SHORT") as sock:
 
-    def __init__(self, doors: Doors, listener: str = "SHORT") -> None:
-        self._doors = doors
-        self._listener = listener
-        self.frames: list[bytes] = []
-        """As they were sent."""
+        def ask(key: int, version: int, **values: object) -> Any:
+            frame, is_changed = framed(key, version, **values), len(frames) == number
+            frames.append(change(frame) if is_changed else frame)
+            sock.send(frames[-1])
+            if is_changed:
+                sock.end_of_sending()
+            found = sock.take(key, version)
+            if found.error_code.value:
+                raise SaslAuthenticationFailed("by the broker")
+            return found
 
-    def run(self, number: int = -1, change: Callable[[bytes], bytes] = lambda frame: frame, name: str = "alice") -> str:
-        """Frame ``number`` is changed. What becomes of it: in, refused, ended."""
-        client = ScramClient(ScramMechanism.SHA_256, name, "correct horse", b"ofTheClient")
-        with raw(self._doors, self._listener) as sock:
-            steps: list[tuple[int, int, dict[str, Any]]] = [(ApiKey.SASL_HANDSHAKE, 1, {"mechanism": "SCRAM-SHA-256"})]
-            steps.append((ApiKey.SASL_AUTHENTICATE, 2, {"auth_bytes": client.first()}))
-            for at in range(3):
-                key, version, values = steps[at]
-                frame = framed(key, version, **values)
-                frame = change(frame) if at == number else frame
-                self.frames.append(frame)
-                sock.send(frame)
-                if at == number:
-                    sock.end_of_sending()
-                try:
-                    found = sock.take(key, version)
-                except (EOFError, ConnectionError, MalformedRequest):
-                    return "ended"
-                if found.error_code.value:
-                    return "refused"
-                if at == number and at < 2:
-                    return "ended"  # by ourselves
-                if at == 1:
-                    try:
-                        final = client.final(found.auth_bytes)
-                    except SaslAuthenticationFailed:
-                        return "refused"
-                    steps.append((ApiKey.SASL_AUTHENTICATE, 2, {"auth_bytes": final}))
-            client.check(found.auth_bytes)
-            return "in"
+        try:
+            ask(ApiKey.SASL_HANDSHAKE, 1, mechanism="SCRAM-SHA-256")
+            first = ask(ApiKey.SASL_AUTHENTICATE, 2, auth_bytes=client.first())
+            last = ask(ApiKey.SASL_AUTHENTICATE, 2, auth_bytes=client.final(first.auth_bytes))
+        except (EOFError, ConnectionError, MalformedRequest):
+            return "ended", frames
+        except SaslAuthenticationFailed:
+            return "refused", frames
+        client.check(last.auth_bytes)
+        return "in", frames
 
 
 def test_one_byte_of_a_login_is_changed(doors: Doors) -> None:
     """Each byte of the message that proves the password; the broker's answers to the others are looked at as well."""
-    whole = ScramLogin(doors)
-    assert whole.run() == "in"
+    outcome, whole = scram_login(doors)
+    assert outcome == "in"
     harmless = {*range(8, 12), *range(14, 18)}  # the request's number, and what the client calls itself
-    for number, frame in enumerate(whole.frames):
+    for number, frame in enumerate(whole):
         for at in range(0, len(frame), 1 if number == 2 else 3):
-            outcome = ScramLogin(doors).run(number, lambda frame, at=at: _changed(frame, at))  # type: ignore[misc]
+            outcome, _ = scram_login(doors, number, lambda frame, at=at: _changed(frame, at))  # type: ignore[misc]
             assert outcome in ("refused", "ended") or (number == 2 and at in harmless), (number, at)
-    assert ScramLogin(doors).run() == "in"
+    assert scram_login(doors)[0] == "in"
     check_log(doors.broker.log_text)
 
 
@@ -471,18 +460,18 @@ def _changed(frame: bytes, at: int) -> bytes:
 def test_half_a_login_ends_with_its_connection(doors: Doors) -> None:
     for number in range(3):
         for part in (0.1, 0.5, 0.9):
-            assert ScramLogin(doors).run(number, lambda frame, p=part: frame[: int(len(frame) * p)]) == "ended"  # type: ignore[misc]
-    assert ScramLogin(doors).run() == "in"
+            outcome, _ = scram_login(doors, number, lambda frame, p=part: frame[: int(len(frame) * p)])  # type: ignore[misc]
+            assert outcome == "ended"
+    assert scram_login(doors)[0] == "in"
     check_log(doors.broker.log_text)
 
 
 def test_a_login_that_was_heard_cannot_be_repeated(doors: Doors) -> None:
-    heard = ScramLogin(doors)
-    assert heard.run() == "in"
-    replayed = iter(heard.frames)
+    outcome, heard = scram_login(doors)
+    assert outcome == "in"
     with raw(doors, "SHORT") as sock:
         for key, version in ((ApiKey.SASL_HANDSHAKE, 1), (ApiKey.SASL_AUTHENTICATE, 2), (ApiKey.SASL_AUTHENTICATE, 2)):
-            sock.send(next(replayed))
+            sock.send(heard.pop(0))
             found = sock.take(key, version)
         assert found.error_code.value == 58
         assert sock.is_closed_by_broker()
@@ -509,7 +498,7 @@ def test_messages_that_scram_has_not_are_refused_in_the_same_words(doors: Doors,
 def test_a_strangers_wrong_passwords_lock_no_user_out(doors: Doors) -> None:
     with ThreadPoolExecutor(8) as threads:
         wrong = [threads.submit(plain_login, doors, "alice", f"wrong {number}") for number in range(24)]
-        assert ScramLogin(doors).run() == "in"
+        assert scram_login(doors)[0] == "in"
         assert plain_login(doors, "alice", "correct horse")[0] == 0
         assert {one.result()[0] for one in wrong} == {58}
 
