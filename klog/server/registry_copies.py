@@ -38,12 +38,7 @@ class RegistryCopies:
     """Event loop only."""
 
     def __init__(
-        self,
-        runtime: Runtime,
-        image: ClusterImage,
-        log_dirs: LogDirs,
-        authority: Authority,
-        producer_ids: ProducerIds,
+        self, runtime: Runtime, image: ClusterImage, log_dirs: LogDirs, authority: Authority, producer_ids: ProducerIds
     ) -> None:
         self._runtime = runtime
         self._image = image

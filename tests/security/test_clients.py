@@ -40,11 +40,7 @@ def doors(zookeeper: ZooKeeperServer, tmp_path_factory: pytest.TempPathFactory) 
 
 
 def of_alice(mechanism: str) -> dict[str, str]:
-    return {
-        "sasl_mechanism": mechanism,
-        "sasl_plain_username": "alice",
-        "sasl_plain_password": "correct horse",
-    }
+    return {"sasl_mechanism": mechanism, "sasl_plain_username": "alice", "sasl_plain_password": "correct horse"}
 
 
 def test_kafka_python(doors: Doors) -> None:

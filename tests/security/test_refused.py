@@ -479,12 +479,7 @@ def test_a_login_that_was_heard_cannot_be_repeated(doors: Doors) -> None:
 
 @each(
     "messages",
-    [
-        [b"c=biws,r=x,p=AAAA"],
-        [b"n,,n=alice,r=a", b"n,,n=alice,r=a"],
-        [b"p=tls-unique,,n=alice,r=a"],
-        [b"\0" * 60000],
-    ],
+    [[b"c=biws,r=x,p=AAAA"], [b"n,,n=alice,r=a", b"n,,n=alice,r=a"], [b"p=tls-unique,,n=alice,r=a"], [b"\0" * 60000]],
     ids=["the last first", "the first twice", "channel binding", "zeros"],
 )
 def test_messages_that_scram_has_not_are_refused_in_the_same_words(doors: Doors, messages: list[bytes]) -> None:

@@ -46,10 +46,7 @@ def test_the_example_of_rfc_7677() -> None:
 
 @each("mechanism", list(ScramMechanism))
 def test_a_wrong_password_and_an_unknown_name_fail_at_the_same_step(mechanism: ScramMechanism) -> None:
-    for client, server in (
-        pair(password="pencils", mechanism=mechanism),
-        pair(name="nobody", mechanism=mechanism),
-    ):
+    for client, server in (pair(password="pencils", mechanism=mechanism), pair(name="nobody", mechanism=mechanism)):
         final = client.final(server.first(client.first()))
         with pytest.raises(SaslAuthenticationFailed):
             server.final(final)

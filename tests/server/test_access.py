@@ -369,10 +369,7 @@ def test_lists_leave_out_what_may_not_be_described(guarded: tuple[RunningBroker,
     grant(session, "Topic:Describe")
     await_answers(broker, ApiKey.METADATA, denied=False)
     shown = metadata(
-        broker.bootstrap,
-        None,
-        include_topic_authorized_operations=True,
-        include_cluster_authorized_operations=True,
+        broker.bootstrap, None, include_topic_authorized_operations=True, include_cluster_authorized_operations=True
     )
     assert [(one.name, one.topic_authorized_operations) for one in shown.topics] == [(TOPIC, 1 << Operation.DESCRIBE)]
     assert shown.cluster_authorized_operations == 0  # the cluster may not be described
@@ -418,9 +415,7 @@ def test_a_topic_that_metadata_would_create_needs_create(guarded: tuple[RunningB
     acls.change(session, fresh, lambda _: [], TEST)
 
 
-def test_one_request_is_served_for_some_topics_and_refused_for_others(
-    guarded: tuple[RunningBroker, ZooKeeper],
-) -> None:
+def test_one_request_is_served_for_some_topics_and_refused_for_others(guarded: tuple[RunningBroker, ZooKeeper]) -> None:
     broker, session = guarded
     grant(session, "Topic:Describe")
     await_answers(broker, ApiKey.METADATA, denied=False)
@@ -433,9 +428,7 @@ def test_one_request_is_served_for_some_topics_and_refused_for_others(
     assert found == [("a", [(0, 29)]), (TOPIC, [(0, 0)]), ("b", [(0, 29)])]
 
 
-def test_a_topic_named_by_its_id_is_not_named_to_who_may_not_know_it(
-    guarded: tuple[RunningBroker, ZooKeeper],
-) -> None:
+def test_a_topic_named_by_its_id_is_not_named_to_who_may_not_know_it(guarded: tuple[RunningBroker, ZooKeeper]) -> None:
     broker, session = guarded
     found = topics.find(session, TOPIC)
     assert found is not None

@@ -214,12 +214,7 @@ def test_what_partitions_cannot_be_added(broker: RunningBroker, topic: str) -> N
             for name, count, lists in asked
         ]
         answer = ask(
-            broker.bootstrap,
-            ApiKey.CREATE_PARTITIONS,
-            3,
-            topics=topics,
-            timeout=10_000,
-            validate_only=validate_only,
+            broker.bootstrap, ApiKey.CREATE_PARTITIONS, 3, topics=topics, timeout=10_000, validate_only=validate_only
         )
         return [error(one) for one in answer.results]
 
@@ -244,11 +239,7 @@ def delete_records(bootstrap: str, topic: str, *asked: tuple[int, int], version:
     """(error, low watermark) of each (partition, offset)."""
     partitions = [{"partition_index": partition, "offset": offset} for partition, offset in asked]
     answer = ask(
-        bootstrap,
-        ApiKey.DELETE_RECORDS,
-        version,
-        topics=[{"name": topic, "partitions": partitions}],
-        timeout=10_000,
+        bootstrap, ApiKey.DELETE_RECORDS, version, topics=[{"name": topic, "partitions": partitions}], timeout=10_000
     )
     return [(error(one), one.low_watermark) for one in answer.topics[0].partitions]
 
@@ -549,11 +540,7 @@ def test_one_may_do_everything_with_the_cluster(broker: RunningBroker, version: 
 
 def test_there_are_no_controllers_apart(broker: RunningBroker) -> None:
     found = ask(
-        broker.bootstrap,
-        ApiKey.DESCRIBE_CLUSTER,
-        1,
-        include_cluster_authorized_operations=False,
-        endpoint_type=2,
+        broker.bootstrap, ApiKey.DESCRIBE_CLUSTER, 1, include_cluster_authorized_operations=False, endpoint_type=2
     )
     assert (error(found), found.brokers) == (WRONG_ENDPOINT, ())
 

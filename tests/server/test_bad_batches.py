@@ -99,10 +99,7 @@ def test_a_transactional_id_is_refused(broker: RunningBroker, topic: str) -> Non
 
 @each(
     "spoil",
-    [
-        lambda topic: (topic, BAD["wrong CRC"][0]),
-        lambda topic: (topic + "-missing", GOOD),
-    ],
+    [lambda topic: (topic, BAD["wrong CRC"][0]), lambda topic: (topic + "-missing", GOOD)],
     ids=["a bad batch", "no such topic"],
 )
 def test_without_acks_a_failure_ends_the_connection(

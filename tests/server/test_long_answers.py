@@ -76,11 +76,7 @@ class Stage:
             received_s=0.0,
             sending=[],
         )
-        route = Route(
-            *(ApiKey.METADATA, 7, 7, handle, 7, 7),
-            of_controller=forwarding is not None,
-            waits=waits,
-        )
+        route = Route(*(ApiKey.METADATA, 7, 7, handle, 7, 7), of_controller=forwarding is not None, waits=waits)
         self._dispatcher = Dispatcher(
             {ApiKey.METADATA: route},
             executors=self.executors,

@@ -70,11 +70,7 @@ def address(ip: str | None) -> list[dict[str, Any]]:
 def alter(broker: RunningBroker, whose: list[dict[str, Any]], **quotas: float | None) -> tuple[int, str | None]:
     ops = [{"key": key, "value": value or 0.0, "remove": value is None} for key, value in quotas.items()]
     answer = ask(
-        broker.bootstrap,
-        ApiKey.ALTER_CLIENT_QUOTAS,
-        1,
-        entries=[{"entity": whose, "ops": ops}],
-        validate_only=False,
+        broker.bootstrap, ApiKey.ALTER_CLIENT_QUOTAS, 1, entries=[{"entity": whose, "ops": ops}], validate_only=False
     )
     (entry,) = answer.entries
     return error(entry), entry.error_message

@@ -222,11 +222,7 @@ class Commits:
 
         await self._cache.writer.write(
             GroupWrite(
-                cached.holder,
-                state.group,
-                state.version,
-                operations,
-                lambda _: self._offsets.forget(state.group),
+                cached.holder, state.group, state.version, operations, lambda _: self._offsets.forget(state.group)
             )
         )
 

@@ -35,7 +35,7 @@ async def handle(request: Request, parts: Parts) -> Answer:
         "resources": [
             {"resource_type": kind, "resource_name": name, "pattern_type": pattern_type, "acls": found}
             for (kind, name, pattern_type), found in resources.items()
-        ],
+        ]
     }
 
 
@@ -62,9 +62,4 @@ def filter_of(entity: Any) -> Filter:
 def acl_fields(binding: Binding) -> dict[str, Any]:
     """An ACL in an answer."""
     acl = binding.acl
-    return {
-        "principal": acl.principal,
-        "host": acl.host,
-        "operation": acl.operation,
-        "permission_type": acl.permission,
-    }
+    return {"principal": acl.principal, "host": acl.host, "operation": acl.operation, "permission_type": acl.permission}

@@ -36,13 +36,7 @@ log = logging.getLogger(__name__)
 
 
 @handles(ApiKey.REPLICA_FETCH, 0, 0, takes_frames=True)
-def handle(
-    head: RequestHead,
-    frame: memoryview,
-    reply: Reply,
-    connection: Connection,
-    parts: Parts,
-) -> None:
+def handle(head: RequestHead, frame: memoryview, reply: Reply, connection: Connection, parts: Parts) -> None:
     request = replica_fetch.read_request(frame, head)
     session = connection.session
     if isinstance(request, Open):

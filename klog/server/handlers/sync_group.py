@@ -28,8 +28,4 @@ async def handle(request: Request, parts: Parts) -> Answer:
     )
     with while_open(request.connection):
         synced = await parts.groups.sync(entity.group_id, sync)
-    return {
-        "protocol_type": synced.protocol_type,
-        "protocol_name": synced.protocol,
-        "assignment": synced.assignment,
-    }
+    return {"protocol_type": synced.protocol_type, "protocol_name": synced.protocol, "assignment": synced.assignment}
