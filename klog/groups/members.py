@@ -33,6 +33,16 @@ class Sync(NamedTuple):
     assignments: Mapping[str, bytes]
 
 
+class Leave(NamedTuple):
+    """A LeaveGroup request: (member id, instance id) of each."""
+
+    leaving: tuple[tuple[str, str | None], ...]
+
+
+class MakeNode(NamedTuple):
+    """Create the group's node before it has members, to fence commits."""
+
+
 class Join(NamedTuple):
     """A JoinGroup request. ``new_id``: the id for a member without one.
 
@@ -54,6 +64,10 @@ class Join(NamedTuple):
     def size_bytes(self) -> int:
         """Approximate size of such a member."""
         return MEMBER_OVERHEAD_BYTES + sum(len(name) + len(metadata) for name, metadata in self.protocols)
+
+
+Asked = Join | Sync | Leave | MakeNode
+"""Answered with `Joined`, `Synced`, `Left` or `Made` of `klog.groups.outcomes`, or with `Refused`."""
 
 
 class Pending(NamedTuple):

@@ -21,7 +21,7 @@ from klog.coordination.group_writer import GroupWriter
 from klog.errors import CoordinatorNotAvailable, KlogError
 from klog.groups import bounds
 from klog.groups.bounds import GroupLimits
-from klog.groups.members import Caller, Join, Sync
+from klog.groups.members import Caller, Join, Leave, Sync
 from klog.groups.outcomes import Joined, Left, Refused, Synced
 from klog.groups.phases import Phase
 from klog.net.connection import Connection
@@ -83,7 +83,7 @@ class Coordinator:
                 cached = await cache.load(name)
                 if cached.group.phase is Phase.EMPTY:
                     await cache.check_joins(cached)
-                result = await cache.submit(cached, lambda to: cached.group.join(join, to, cache.now_s))
+                result = await cache.submit(cached, join)
         except KlogError as error:
             return Refused(error.bare(), join.member_id)
         assert isinstance(result, Joined | Refused)
@@ -110,7 +110,7 @@ class Coordinator:
         bounds.check_member(sync.caller.member_id, sync.caller.instance_id)
         bounds.check_assignments(sync.assignments)
         cached = await cache.load(name)
-        result = await cache.granted(cached, lambda to: cached.group.sync(sync, to, cache.now_s))
+        result = await cache.granted(cached, sync)
         assert isinstance(result, Synced)
         return result
 
@@ -125,7 +125,7 @@ class Coordinator:
         for member_id, _ in leaving:
             if member_id in cached.group.members:
                 cached.changes.left(member_id, (reasons or {}).get(member_id))
-        result = await cache.granted(cached, lambda to: cached.group.leave(leaving, to, cache.now_s))
+        result = await cache.granted(cached, Leave(tuple(leaving)))
         assert isinstance(result, Left)
         return result
 

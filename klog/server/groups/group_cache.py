@@ -35,7 +35,7 @@ from klog.errors import (
 from klog.groups import bounds
 from klog.groups.bounds import GroupLimits
 from klog.groups.group import Group
-from klog.groups.members import NEVER_S
+from klog.groups.members import NEVER_S, Asked, MakeNode
 from klog.groups.outcomes import Answer, Outcome, Refused, Result
 from klog.names import counted
 from klog.server.executors import Purpose
@@ -261,24 +261,24 @@ class GroupCache:
 
     # --- events of a group --------------------------------------------------------------------------------------------
 
-    async def submit(self, cached: CachedGroup, event: Callable[[asyncio.Future[Result]], list[Outcome]]) -> Result:
-        """Give the group an event that has an answer, and wait for the answer."""
+    async def submit(self, cached: CachedGroup, asked: Asked) -> Result:
+        """Ask the group, and wait for the answer."""
         if not self.has(cached):
             return Refused(NotCoordinator(f"another broker coordinates group {cached.group.name!r} now"))
         answer: asyncio.Future[Result] = self.runtime.loop.create_future()
-        self._carry_out(cached, event(answer))
+        self._carry_out(cached, cached.group.ask(asked, answer, self.now_s))
         return await answer
 
-    async def granted(self, cached: CachedGroup, event: Callable[[asyncio.Future[Result]], list[Outcome]]) -> Result:
+    async def granted(self, cached: CachedGroup, asked: Asked) -> Result:
         """As `submit`; raises the error of a refusal."""
-        result = await self.submit(cached, event)
+        result = await self.submit(cached, asked)
         if isinstance(result, Refused):
             raise result.error.bare()
         return result
 
     async def make_node(self, cached: CachedGroup) -> None:
         """Create the group's node in ZooKeeper, unless there is one. Raises the error of a failed write."""
-        await self.granted(cached, lambda to: cached.group.make_node(to, self.now_s))
+        await self.granted(cached, MakeNode())
 
     async def refresh(self, cached: CachedGroup) -> None:
         """Read the group's node, after a write has found an unexpected version: our own later write's, or an
