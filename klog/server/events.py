@@ -23,6 +23,7 @@ import logging
 import time
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
 from typing import Any, Final
@@ -199,29 +200,21 @@ class Events:
         self._underway = 0
 
 
+@dataclass(eq=False, repr=False)
 class EventsTopic:
     """Creates the topic, and is an idempotent producer to its leader, whichever broker that is. Event loop only."""
 
-    def __init__(
-        self,
-        runtime: Runtime,
-        image: ClusterImage,
-        secret: Secret,
-        producer_ids: ProducerIds,
-        is_controller: Callable[[], bool],
-        answer_locally: Callable[[Any], Awaitable[Any]],
-    ) -> None:
-        """``answer_locally``: this broker's answer to its own request."""
-        self._runtime = runtime
-        self._image = image
-        self._secret = secret
-        self._producer_ids = producer_ids
-        self._is_controller = is_controller
-        self._answer_locally = answer_locally
-        self._channel: Channel | None = None
-        self._leader = -1
-        self._producer_id: int | None = None
-        self._sequence = 0
+    runtime: Runtime
+    image: ClusterImage
+    secret: Secret
+    producer_ids: ProducerIds
+    is_controller: Callable[[], bool]
+    answer_locally: Callable[[Any], Awaitable[Any]]
+    """This broker's answer to its own request."""
+    _channel: Channel | None = None
+    _leader = -1
+    _producer_id: int | None = None
+    _sequence = 0
 
     @property
     def is_connected(self) -> bool:
@@ -229,7 +222,7 @@ class EventsTopic:
 
     @property
     def is_there(self) -> bool:
-        return TOPIC in self._image.topics
+        return TOPIC in self.image.topics
 
     # --- as the controller --------------------------------------------------------------------------------------------
 
@@ -243,14 +236,14 @@ class EventsTopic:
         refusal = None
         while True:
             await asyncio.sleep(LOOK_AGAIN_S)
-            brokers, was_there = frozenset(self._image.brokers), self.is_there
-            if not self._is_controller() or not brokers or (was_there and brokers <= considered):
+            brokers, was_there = frozenset(self.image.brokers), self.is_there
+            if not self.is_controller() or not brokers or (was_there and brokers <= considered):
                 continue
             await asyncio.sleep(SETTLE_S)
             if was_there:
                 considered |= brokers
                 await self._add_replicas()
-            elif brokers == self._image.brokers.keys() and self._is_controller():
+            elif brokers == self.image.brokers.keys() and self.is_controller():
                 before, refusal = refusal, await self._create(len(brokers))
                 if refusal is not None and refusal != before:
                     log.warning("the topic %s cannot be made yet: %s", TOPIC, refusal)
@@ -265,15 +258,15 @@ class EventsTopic:
             "configs": [{"name": name, "value": value} for name, value in SETTINGS.items()],
         }
         asked = codec.request(ApiKey.CREATE_TOPICS, 5, topics=[topic], timeout=30_000, validate_only=False)
-        answer = (await self._answer_locally(asked)).topics[0]
+        answer = (await self.answer_locally(asked)).topics[0]
         return answer.error_message if answer.error_code.value else None
 
     async def _add_replicas(self) -> None:
-        topic = self._image.topics.get(TOPIC)
-        if topic is None or not self._is_controller():
+        topic = self.image.topics.get(TOPIC)
+        if topic is None or not self.is_controller():
             return
         there = list(topic.partitions[0].replicas)
-        others = [one for one in sorted(self._image.brokers) if one not in there]
+        others = [one for one in sorted(self.image.brokers) if one not in there]
         wanted = (there + others)[: max(REPLICAS_MAX, len(there))]
         if wanted == there:
             return
@@ -283,7 +276,7 @@ class EventsTopic:
             timeout=30_000,
             topics=[{"name": TOPIC, "partitions": [{"partition_index": 0, "replicas": wanted}]}],
         )
-        answer = await self._answer_locally(asked)
+        answer = await self.answer_locally(asked)
         for one in [answer, *(outcome for asked_topic in answer.responses for outcome in asked_topic.partitions)]:
             if one.error_code.value:
                 log.warning("the topic %s gets no further replicas: %s", TOPIC, one.error_message)
@@ -294,7 +287,7 @@ class EventsTopic:
         """Have the records committed, in order; False if they never will be. KlogError: retry the same later."""
         channel = await self._to_leader()
         if self._producer_id is None:
-            self._producer_id, self._sequence = await self._producer_ids.next(), 0
+            self._producer_id, self._sequence = await self.producer_ids.next(), 0
         batch = encode_batch(
             records, producer_id=self._producer_id, producer_epoch=0, base_sequence=self._sequence & 0x7FFFFFFF
         )
@@ -319,7 +312,7 @@ class EventsTopic:
         raise KlogError(f"the leader of {TOPIC}, broker {self._leader}, answers {answer.error_code.name}")
 
     async def _to_leader(self) -> Channel:
-        image = self._image
+        image = self.image
         leader = image.topics[TOPIC].partitions[0].leader
         if self._channel is not None and (leader != self._leader or self._channel.is_closed):
             await self.close()
@@ -327,9 +320,9 @@ class EventsTopic:
             where = image.brokers.get(leader)
             if where is None:
                 raise KlogError(f"the leader of {TOPIC} is not known")
-            client_id = f"klog-events-{self._runtime.broker_id}"
+            client_id = f"klog-events-{self.runtime.broker_id}"
             self._channel = await connect(
-                self._runtime.identity, self._secret, where, timeout_s=ANSWER_WITHIN_S, client_id=client_id
+                self.runtime.identity, self.secret, where, timeout_s=ANSWER_WITHIN_S, client_id=client_id
             )
             self._leader = leader
         return self._channel
