@@ -225,24 +225,17 @@ class Access:
 
     async def _with_operations(self, request: Request, who: _Who, answer: Any) -> Any:
         """The answer with the principal's permitted operations (KIP-430), if the request asks for them."""
-        entity, key = request.entity, request.head.key
         if not isinstance(answer, dict):
             return answer
-        if getattr(entity, "include_cluster_authorized_operations", False):
+        if getattr(request.entity, "include_cluster_authorized_operations", False):
             may_look = self.authorizer.may(who.principal, who.host, Operation.DESCRIBE, CLUSTER)
             bits = self.authorizer.operations(who.principal, who.host, CLUSTER) if may_look else 0
             answer = {**answer, "cluster_authorized_operations": bits}
-        of_topics = getattr(entity, "include_topic_authorized_operations", False)
-        of_groups = key == ApiKey.DESCRIBE_GROUPS and entity_asks(entity)
-        if of_topics or of_groups:
-            kind = ResourceType.TOPIC if of_topics else ResourceType.GROUP
-            rows, field = (
-                ("topics", "topic_authorized_operations") if of_topics else ("groups", "authorized_operations")
-            )
-            async for row in request.in_turn(answer[rows]):
-                if row.get(field, OPERATIONS_NOT_ASKED) != OPERATIONS_NOT_ASKED:
-                    name = str(row["name" if of_topics else "group_id"])
-                    row[field] = self.authorizer.operations(who.principal, who.host, Resource(kind, name))
+        rows, name, field, kind = _OPERATIONS.get(request.head.key, ("", "", "", ResourceType.TOPIC))
+        async for row in request.in_turn(answer.get(rows, ())):
+            if row.get(field, OPERATIONS_NOT_ASKED) != OPERATIONS_NOT_ASKED:
+                resource = Resource(kind, str(row[name]))
+                row[field] = self.authorizer.operations(who.principal, who.host, resource)
         return answer
 
     # --- below --------------------------------------------------------------------------------------------------------
@@ -270,13 +263,13 @@ class Access:
         return refusal(response_schema(request.head.key, request.head.version), error)
 
 
+_OPERATIONS: Final = {
+    ApiKey.METADATA: ("topics", "name", "topic_authorized_operations", ResourceType.TOPIC),
+    ApiKey.DESCRIBE_GROUPS: ("groups", "group_id", "authorized_operations", ResourceType.GROUP),
+}
+"""Where an answer has permitted operations: its rows, their names, and the field."""
 _DESCRIBED: Final = (Need(Operation.DESCRIBE, ResourceType.TOPIC),)
 _NOTHING_GRANTS: Final = (Need(Operation.ALL, ResourceType.CLUSTER),)
-
-
-def entity_asks(entity: Any) -> bool:
-    """Whether a DescribeGroups asks for operations."""
-    return bool(getattr(entity, "include_authorized_operations", False))
 
 
 def _whole(request: Request, rule: Rule) -> tuple[Needs, str]:

@@ -19,7 +19,7 @@ from klog.coordination.session import SessionState
 from klog.groups.phases import Phase
 from klog.metrics import Metric, RequestMeter, Sample, Throttled, counter, gauge, summary, times_of
 from klog.protocol.apis import api_name
-from klog.server.group_lag import OF_GROUP_LAGS, GroupLags
+from klog.server.group_lag import GROUPS_MAX, LAGS_MAX, GroupLag, GroupLags
 
 if TYPE_CHECKING:
     import psutil
@@ -143,6 +143,14 @@ def _groups(phase: Phase) -> Number:
     return lambda measured: sum(group.phase is phase for group in measured.groups.cache.groups)
 
 
+def _lags(number: Callable[[GroupLag], int | None]) -> Read:
+    return lambda measured: [
+        ((lag.group, lag.partition.topic, str(lag.partition.partition)), value)
+        for lag in measured.group_lags.read()
+        if (value := number(lag)) is not None
+    ]
+
+
 def _session(measured: Measured) -> Iterable[Sample]:
     now = measured.runtime.zookeeper.state
     return [((state.name,), int(state is now)) for state in SessionState]
@@ -151,11 +159,7 @@ def _session(measured: Measured) -> Iterable[Sample]:
 # --- The table --------------------------------------------------------------------------------------------------------
 
 _PARTITION = ("topic", "partition")
-
-
-def _of(part: Callable[[Measured], Source], metric: Metric[Source]) -> Metric[Measured]:
-    """A metric that is read from one part of the broker."""
-    return Metric(metric.name, metric.kind, metric.labels, metric.doc, lambda measured: metric.read(part(measured)))
+_GROUP_PARTITION = ("group", *_PARTITION)
 
 
 def _traffic(name: str, field: str, doc: str) -> Metric[Measured]:
@@ -465,7 +469,32 @@ def _table() -> tuple[Metric[Measured], ...]:
             "Milliseconds of a successful commit, until ZooKeeper has it; `_count` is their number.",
             lambda measured: times_of([measured.runtime.measures.group_commits]),
         ),
-        *(_of(lambda measured: measured.group_lags, metric) for metric in OF_GROUP_LAGS),
+        gauge(
+            "klog_group_lag_messages",
+            "Messages behind the committed offset of a group, counted exactly by the partition's leader. `end - "
+            "committed` does not count them: offsets are byte addresses.",
+            _lags(attrgetter("messages")),
+            *_GROUP_PARTITION,
+        ),
+        gauge(
+            "klog_group_lag_bytes",
+            "Bytes of the log behind the committed offset of a group.",
+            _lags(attrgetter("bytes")),
+            *_GROUP_PARTITION,
+        ),
+        gauge(
+            "klog_group_lag_ms",
+            "For how long the first message behind the committed offset of a group has been there, by its timestamp; 0 "
+            "where there is none.",
+            _lags(attrgetter("ms")),
+            *_GROUP_PARTITION,
+        ),
+        gauge(
+            "klog_group_lag_cut",
+            f"1 where this broker leaves lags out: beyond {GROUPS_MAX:,} groups, or {LAGS_MAX:,} partitions of groups "
+            "that it leads.",
+            lambda measured: int(measured.group_lags.is_cut),
+        ),
         # --- logs
         summary(
             "kafka_log_logflushstats_logflushrateandtimems",
