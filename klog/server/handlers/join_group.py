@@ -49,15 +49,8 @@ async def handle(request: Request, parts: Parts) -> Answer:
     with while_open(request.connection):
         joined = await parts.groups.join(entity.group_id, join)
     if isinstance(joined, Refused):
-        return {
-            "error_code": joined.error.wire,
-            "generation_id": -1,
-            "protocol_type": None,
-            "protocol_name": None if version >= 7 else "",
-            "leader": "",
-            "member_id": joined.member_id,
-            "members": [],
-        }
+        nothing = {"protocol_type": None, "protocol_name": None if version >= 7 else "", "leader": "", "members": []}
+        return {"error_code": joined.error.wire, "generation_id": -1, "member_id": joined.member_id, **nothing}
     return {
         "error_code": 0,
         "generation_id": joined.generation,
