@@ -175,6 +175,14 @@ def until(look: Callable[[], T], timeout_s: float = 20.0) -> T:
     return found
 
 
+async def comes_to(wanted: object, attempt: Callable[[], Awaitable[object]], timeout_s: float = 20.0) -> None:
+    """Until an attempt has this outcome."""
+    deadline = time.monotonic() + timeout_s
+    while (found := await attempt()) != wanted:
+        assert time.monotonic() < deadline, found
+        await asyncio.sleep(0.01)
+
+
 def told_of(bootstrap: str, kind: str, fits: Callable[[dict[str, Any]], object] = bool) -> list[dict[str, Any]]:
     """The events of a kind that fit, as soon as ``klog.events`` has one."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import time
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -24,7 +23,7 @@ from klog.protocol import codec
 from klog.protocol.apis import ApiKey
 from klog.server.groups import commits
 from tests.broker_fixture import RunningBroker
-from tests.server.asking import borders, create, told_of, until, with_channel
+from tests.server.asking import borders, comes_to, create, told_of, until, with_channel
 from tests.server.group_speaker import SESSION_MS, Speaker, assignment, code, speakers, subscription
 from tests.zookeeper_fixture import session_of
 
@@ -42,7 +41,6 @@ NON_EMPTY_GROUP = 68
 GROUP_ID_NOT_FOUND = 69
 FENCED_INSTANCE_ID = 82
 GROUP_SUBSCRIBED_TO_TOPIC = 86
-SOON_S = 10.0
 JOINS = 50
 STEP_PARTITIONS = 1000
 """docs/guarantees.md: a commit of so many partitions is one step, where names have some thirty characters."""
@@ -431,9 +429,7 @@ async def test_members_that_commit_nothing_hear_of_a_forced_rewind_too(
         await member.live_alone(topic, 0)
         wanted = {TopicPartition(topic, 0): CommittedOffset(5)}
         await asyncio.to_thread(lambda: offset_changes.write(registry, group, wanted, force=True))
-        deadline = time.monotonic() + SOON_S
-        while await member.heartbeat() != UNKNOWN_MEMBER_ID:
-            assert time.monotonic() < deadline
+        await comes_to(UNKNOWN_MEMBER_ID, member.heartbeat)
 
 
 async def test_a_rewind_by_a_zookeeper_era_tool_is_seen_at_once(
@@ -467,11 +463,7 @@ async def test_groups_are_there_after_the_broker_was_killed(
     broker.start()
     async with speakers(broker.bootstrap, "g", 1) as (member,):
         member.member_id, member.generation = before.member_id, before.generation
-        deadline = time.monotonic() + SOON_S
-        while (told := await member.heartbeat()) == 16:
-            assert time.monotonic() < deadline, "the slots were never given out"
-            await asyncio.sleep(0.02)
-        assert told == 0
+        await comes_to(0, member.heartbeat)  # when the slots are given out
         member.group = "garbage"
         assert code(await member.join()) == UNKNOWN_SERVER_ERROR, "one that cannot be read is nobody else's harm"
         member.group, member.member_id, member.generation = "g", before.member_id, before.generation
