@@ -118,14 +118,12 @@ class Broker(Parts):
         self.deletions = Deletions(self.executors)
         self.producer_ids = ProducerIds(self.runtime)
         self.purgatory = Purgatory(self.runtime.loop)
-        self.probes = BrokerProbes(
-            self.identity.broker_id, config.integer("zookeeper.session.timeout.ms") / 1000, self.identity
-        )
+        self.probes = BrokerProbes(self.identity, config.integer("zookeeper.session.timeout.ms") / 1000)
         self.former_brokers = FormerBrokers(self.runtime.loop.time)
         self.history = HistoryKeeper(self)
         self.zookeeper_admission = ZooKeeperAdmission(self.runtime)
         self.registry = BrokerRegistry(self.runtime, partial(self.zookeeper_admission.admit, Kind.SCHEMAS))
-        self.authority = Authority(self.zookeeper, self.executors, lambda: self.identity.incarnation)
+        self.authority = Authority(self.runtime)
         self.access = Access.of(self.runtime, self.image)
         self.quota_keeper = QuotaKeeper(self.runtime)
         self._has_parts = False

@@ -22,9 +22,8 @@ OF_ADDRESS_MAX: Final = 8
 class LongRequests:
     """Event loop only."""
 
-    def __init__(self, in_hand_max: int = IN_HAND_MAX, of_address_max: int = OF_ADDRESS_MAX) -> None:
-        self._of_address_max = of_address_max
-        self._all = asyncio.Semaphore(in_hand_max)
+    def __init__(self) -> None:
+        self._all = asyncio.Semaphore(IN_HAND_MAX)
         self._of_address = WeakValueDictionary[str, asyncio.Semaphore]()
         """Address -> its slots, which the requests hold that have one or wait for one."""
 
@@ -36,7 +35,7 @@ class LongRequests:
 
     def of_address(self, connection: Connection) -> AbstractAsyncContextManager[None]:
         """One of its address's slots."""
-        slots = self._of_address.setdefault(connection.address, asyncio.Semaphore(self._of_address_max))
+        slots = self._of_address.setdefault(connection.address, asyncio.Semaphore(OF_ADDRESS_MAX))
         return _waited_for(slots, connection)
 
     def of_all(self, connection: Connection) -> AbstractAsyncContextManager[None]:

@@ -56,9 +56,8 @@ class _Waiting(NamedTuple):
 class RequestSlots:
     """Event loop only. Each `enter` needs a `leave`."""
 
-    def __init__(self, total: int = SLOTS, of_address: int = OF_ADDRESS) -> None:
-        self._free = total
-        self._of_address_max = of_address
+    def __init__(self) -> None:
+        self._free = SLOTS
         self._taken = Counter[str]()
         self._waiting = RoundRobin[_Waiting]()
         self._is_scheduled = False
@@ -83,7 +82,7 @@ class RequestSlots:
         self._schedule(turns)
 
     def _may_enter(self, address: str) -> bool:
-        return self._free > 0 and self._taken[address] < self._of_address_max
+        return self._free > 0 and self._taken[address] < OF_ADDRESS
 
     def _take(self, address: str) -> None:
         self._free -= 1

@@ -102,8 +102,8 @@ class World:
         self.may_go_on = asyncio.Event()
         self.slow_ended: asyncio.Queue[bool] = asyncio.Queue()
         """Of `SLOW` requests: whether each ended by itself."""
-        authority = Authority(zookeeper, self.runtime.executors, lambda: self.runtime.identity.incarnation)
-        peers = Peers(self._reach, BrokerProbes(ME, WITHIN_S), self._answer_locally)
+        authority = Authority(self.runtime)
+        peers = Peers(self._reach, BrokerProbes(self.runtime.identity, WITHIN_S), self._answer_locally)
         self.former_brokers = FormerBrokers(self.runtime.loop.time)
         self.controller = Controller(self.runtime, self.image, authority, peers, self.former_brokers)
         self.election = ControllerElection(self.runtime, authority, peers, self.controller)
