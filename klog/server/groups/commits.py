@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
+from operator import itemgetter
 from typing import NamedTuple
 
 from klog.coordination import committed, offset_acts, paths
@@ -196,7 +197,7 @@ class Commits:
 
         chroot = self._zookeeper.address.chroot
         bytes_max = TOGETHER_BYTES_MAX if _metadata_bytes(offsets) > WIDE_BYTES else PART_BYTES_MAX
-        return map(dict, batches(([one] for one in sorted(offsets.items(), key=_by_name)), size, bytes_max))
+        return map(dict, batches(([one] for one in sorted(offsets.items(), key=itemgetter(0))), size, bytes_max))
 
     async def delete(self, cached: CachedGroup, partitions: Sequence[TopicPartition], actor: Actor) -> None:
         """Delete these offsets, behind the fences of a commit, and with an act. Raises KlogError."""
@@ -274,7 +275,3 @@ def _metadata_bytes(offsets: Mapping[TopicPartition, CommittedOffset]) -> int:
 def _may_be(partition: TopicPartition) -> bool:
     """Whether such a partition can exist: an invalid name has no node, and must not become part of a path."""
     return is_topic_name(partition.topic) and partition.partition >= 0
-
-
-def _by_name(one: tuple[TopicPartition, CommittedOffset]) -> TopicPartition:
-    return one[0]

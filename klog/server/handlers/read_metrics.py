@@ -14,6 +14,7 @@ import functools
 import re
 import time
 from collections.abc import Iterator, Sequence
+from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
 from klog.errors import InvalidRequest
@@ -88,10 +89,6 @@ def _from(
         if matches is not None and not any(matches(metric.name + part) for part in _PARTS):
             continue
         budget.spend()
-        for sample in sorted(metric.read(measured), key=_labels):
+        for sample in sorted(metric.read(measured), key=itemgetter(0)):
             if metric.name != after or sample[0] > after_labels:
                 yield metric, sample
-
-
-def _labels(sample: Sample) -> tuple[str, ...]:
-    return sample[0]
