@@ -241,7 +241,7 @@ class Group:
                 f"the session time-out must be between {self.limits.session_min_ms} ms (group.min.session.timeout.ms) "
                 f"and {self.limits.session_max_ms} ms (group.max.session.timeout.ms), got {join.session_timeout_ms} ms"
             )
-        replaced = self.members.predecessor(join)
+        replaced = None if join.member_id else self.members.static(join.instance_id)
         self._check_room(join, replaced, now_s)
         self.members.check_protocols(join, replaced, self.protocol_type)
         if not join.member_id:

@@ -10,11 +10,13 @@ describe them, are not denials: no event reports them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from klog.errors import InvalidConfig, KlogError, UnknownTopicId
+from klog.metrics import Measures
 from klog.net.connection import Connection
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey, api_name
@@ -36,10 +38,12 @@ from klog.security.access_table import (
 from klog.security.authorizer import Authorizer, parse_super_users
 from klog.security.permissions import CLUSTER, OPERATIONS_NOT_ASKED, Operation, Resource, ResourceType
 from klog.server.acl_keeper import AclKeeper
-from klog.server.denials import Denials
 from klog.server.dispatch import Request
+from klog.server.event_limits import Repeats
 from klog.server.image import ClusterImage
 from klog.server.runtime import Runtime
+
+log = logging.getLogger(__name__)
 
 Serve = Callable[[Request], Any]
 """Answers a request: values, an entity, or an awaitable of one."""
@@ -54,6 +58,41 @@ class _Who(NamedTuple):
     principal: str
     host: str
     request: int
+
+
+class Denials:
+    """Events of denied requests: one for many of the same, and few of all together. Event loop only."""
+
+    def __init__(
+        self, tell: Callable[[str, Mapping[str, Any]], None], clock: Callable[[], float], measures: Measures
+    ) -> None:
+        """``tell`` records an event; ``clock``: seconds."""
+        self._measures = measures
+        self._tell = tell
+        self._clock = clock
+        self._repeats: Repeats[tuple[str, Operation, Resource]] = Repeats()
+
+    def note(
+        self, principal: str, host: str, operation: Operation, resource: Resource, request: str, rule: str
+    ) -> None:
+        """A request was denied."""
+        self._measures.denied += 1
+        before = self._repeats.count((principal, operation, resource), self._clock())
+        if before is None:
+            return
+        facts: dict[str, Any] = {
+            "principal": principal,
+            "host": host,
+            "operation": operation.title,
+            "resource": str(resource),
+            "request": request,
+            "rule": rule,
+        }
+        if resource.kind in (ResourceType.TOPIC, ResourceType.GROUP):
+            facts[resource.kind.name.lower()] = resource.name
+        facts |= before
+        self._tell("denied", facts)
+        log.warning("denied %s of %s at %s: %s %s: %s", request, principal, host, operation.title, resource, rule)
 
 
 class Access:

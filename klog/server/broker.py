@@ -35,13 +35,12 @@ from klog.coordination import controller_election as election_registry
 from klog.coordination.process import RESTART_CODE, show_stopping
 from klog.coordination.session import SessionState
 from klog.coordination.zookeeper import ZooKeeper
-from klog.errors import BadVersion, BrokerIdInUse, KlogError, NoNode, NotLeader, StorageError
+from klog.errors import BadVersion, BrokerIdInUse, KlogError, NoNode, NotLeader, StorageError, WrongCluster
 from klog.host.collector import Collector
 from klog.host.limits import share_out
 from klog.host.watchdog import Watchdog
 from klog.names import host_port
 from klog.secret import Secret
-from klog.server import cluster_identity
 from klog.server.access import Access
 from klog.server.authority import Authority
 from klog.server.auto_create import AutoCreation
@@ -170,9 +169,7 @@ class Broker(Parts):
         try:
             cluster_id, secret, overrides = await connecting
             if cluster_id is None:
-                cluster_id = await self.executors.run(
-                    Purpose.OTHER, cluster_identity.create_cluster, self.zookeeper, self.log_dirs
-                )
+                cluster_id = await self.executors.run(Purpose.OTHER, _create_cluster, self.zookeeper, self.log_dirs)
             self.image.cluster_id = cluster_id
             self.log_dirs.record_owner(cluster_id, self.identity.broker_id)
             await self.listener_security.load()
@@ -394,9 +391,7 @@ class Broker(Parts):
         last_reason = ""
         while not self.runtime.is_stopping and not self._lost_session:
             try:
-                await self.executors.run(
-                    Purpose.ELECTIONS, cluster_identity.check_cluster, self.zookeeper, self.image.cluster_id
-                )
+                await self.executors.run(Purpose.ELECTIONS, _check_cluster, self.zookeeper, self.image.cluster_id)
                 await self._enter()
             except BrokerIdInUse as error:  # rule R7: the process that replaced our entry is the broker now
                 log.critical("another process has this broker's id: stopping (%s)", error.message)
@@ -464,6 +459,35 @@ class Broker(Parts):
                     await self.executors.run(Purpose.ELECTIONS, election_registry.resign, self.zookeeper, term)
         except KlogError as error:
             log.warning("the registration stays until the session ends: %s", error.message)
+
+
+def _create_cluster(zookeeper: ZooKeeper, log_dirs: LogDirs) -> str:
+    """In a thread: create a cluster if ZooKeeper has none, and return its id.
+
+    Raises WrongCluster if a log dir belongs to a cluster: ZooKeeper has lost it.
+    """
+    for one in log_dirs.dirs:
+        if one.meta.cluster_id is not None:
+            raise _forgotten(zookeeper, f"log dir {one.path} belongs to cluster {one.meta.cluster_id}")
+    return cluster.ensure_cluster(zookeeper)
+
+
+def _check_cluster(zookeeper: ZooKeeper, cluster_id: str) -> None:
+    """In a thread: raise WrongCluster if ZooKeeper no longer belongs to this broker's cluster."""
+    found = cluster.cluster_id(zookeeper)
+    if found is None:
+        raise _forgotten(zookeeper, f"this broker belongs to cluster {cluster_id}")
+    if found != cluster_id:
+        raise WrongCluster(
+            f"ZooKeeper {zookeeper.address} now belongs to cluster {found}, this broker to cluster {cluster_id}"
+        )
+
+
+def _forgotten(zookeeper: ZooKeeper, ours: str) -> WrongCluster:
+    return WrongCluster(
+        f"{ours}, and ZooKeeper {zookeeper.address} knows no cluster",
+        hint="is the address right, with its chroot? where ZooKeeper's data are lost: klog zookeeper rebuild",
+    )
 
 
 def run(config: BrokerConfig, *, ready_fd: int | None = None, parent: socket.socket | None = None) -> int:

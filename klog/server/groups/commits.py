@@ -29,7 +29,7 @@ from klog.errors import (
     UnknownMemberId,
 )
 from klog.groups import bounds
-from klog.groups.members import Caller
+from klog.groups.members import Caller, MakeNode
 from klog.names import TopicPartition, is_topic_name
 from klog.server.event_limits import EventLimit
 from klog.server.groups.cached_group import REFUSALS_MAX, CachedGroup
@@ -140,7 +140,7 @@ class Commits:
                 if caller.generation < 0:
                     await cache.check_without_streams(cached)
                     if group.state.version < 0:
-                        await cache.make_node(cached)
+                        await cache.granted(cached, MakeNode())
                         continue
                 for part in self._parts(name, offsets):
                     await self._write(cached, part, actor if caller.generation < 0 else None)
@@ -213,7 +213,7 @@ class Commits:
 
     async def _delete(self, cached: CachedGroup, partitions: Sequence[TopicPartition], actor: Actor) -> None:
         if cached.group.state.version < 0:
-            await self._cache.make_node(cached)
+            await self._cache.granted(cached, MakeNode())
         state, zookeeper = cached.group.state, self._zookeeper
 
         def operations() -> list[Operation]:

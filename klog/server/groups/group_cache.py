@@ -35,7 +35,7 @@ from klog.errors import (
 from klog.groups import bounds
 from klog.groups.bounds import GroupLimits
 from klog.groups.group import Group
-from klog.groups.members import NEVER_S, Asked, MakeNode
+from klog.groups.members import NEVER_S, Asked
 from klog.groups.outcomes import Answer, Outcome, Refused, Result
 from klog.names import counted
 from klog.server.executors import Purpose
@@ -275,10 +275,6 @@ class GroupCache:
         if isinstance(result, Refused):
             raise result.error.bare()
         return result
-
-    async def make_node(self, cached: CachedGroup) -> None:
-        """Create the group's node in ZooKeeper, unless there is one. Raises the error of a failed write."""
-        await self.granted(cached, MakeNode())
 
     async def refresh(self, cached: CachedGroup) -> None:
         """Read the group's node, after a write has found an unexpected version: our own later write's, or an
