@@ -110,13 +110,20 @@ async def test_one_that_is_ending_lets_in_and_answers_nobody() -> None:
     assert await asking is False
 
 
-async def test_silence_refuses_nothing_and_is_waited_for_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
+def pretending(monkeypatch: pytest.MonkeyPatch, outcome: bool | None) -> list[str]:
+    """Every probe ends so; returns the hosts that are asked."""
+    asked: list[str] = []
 
-    async def pretend(host: str, port: int, security: object) -> None:
+    async def pretend(host: str, port: int, security: object) -> bool | None:
         asked.append(host)
+        return outcome
 
     monkeypatch.setattr(module, "answers", pretend)
+    return asked
+
+
+async def test_silence_refuses_nothing_and_is_waited_for_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = pretending(monkeypatch, None)
     brokers = {2: BrokerImage(2, "c", 1, None, 5, "silent", 1)}
     probes = BrokerProbes(Identity(1), LIES_AFTER_S)
     for _ in range(3):
@@ -128,10 +135,7 @@ async def test_silence_refuses_nothing_and_is_waited_for_seldom(monkeypatch: pyt
 async def test_r6_who_refuses_for_as_long_as_a_session_lasts_and_is_registered_lives(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def pretend(host: str, port: int, security: object) -> bool:
-        return False
-
-    monkeypatch.setattr(module, "answers", pretend)
+    pretending(monkeypatch, False)
     one = BrokerImage(2, "c", 1, None, 5, "balancer", 1)
     probes = BrokerProbes(Identity(1), 0.2)
     assert await probes.refusing({2: one}, [2]) == {2}
@@ -146,11 +150,7 @@ async def test_r6_who_refuses_for_as_long_as_a_session_lasts_and_is_registered_l
 
 async def test_no_more_than_so_many_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     """With too many who wait already the answer comes at once, and names nobody who refuses."""
-
-    async def pretend(host: str, port: int, security: object) -> bool:
-        return False
-
-    monkeypatch.setattr(module, "answers", pretend)
+    pretending(monkeypatch, False)
     image = ClusterImage(brokers={2: BrokerImage(2, "c", 1, None, 5, "dead", 1)})
     image.topics["t"] = TopicImage("t", cast(Any, None), {0: PartitionImage(2, 7, (2,), (2,))}, {})
     image.known.set()
