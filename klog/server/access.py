@@ -302,7 +302,7 @@ class Access:
         return refusal(response_schema(request.head.key, request.head.version), error)
 
 
-_OPERATIONS: Final = {
+_OPERATIONS: Final[Mapping[int, tuple[str, str, str, ResourceType]]] = {
     ApiKey.METADATA: ("topics", "name", "topic_authorized_operations", ResourceType.TOPIC),
     ApiKey.DESCRIBE_GROUPS: ("groups", "group_id", "authorized_operations", ResourceType.GROUP),
 }

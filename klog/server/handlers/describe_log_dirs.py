@@ -13,6 +13,7 @@ Not here: copies on their way from one dir to another (is_future_key is always f
 from __future__ import annotations
 
 import shutil
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from klog.errors import RequestTimedOut, StorageError
@@ -50,11 +51,9 @@ async def _online(look_up: LookUp, log_dir: LogDir, wanted: dict[str, set[int]] 
         if wanted is None or name.partition in wanted.get(name.topic, ()):
             size = {"partition_index": name.partition, "partition_size": log.size_bytes}
             topics.setdefault(name.topic, []).append({**size, "offset_lag": 0, "is_future_key": False})
-    try:
+    sizes: dict[str, int] = {}
+    with suppress(OSError, RequestTimedOut):  # the next read or write finds the fault; this just lacks the numbers
         usage = await look_up.run(log_dir.path, lambda _: shutil.disk_usage(log_dir.path))
-    except (OSError, RequestTimedOut):  # the next read or write finds the fault; this answer just lacks the numbers
-        sizes = {}
-    else:
         sizes = {"total_bytes": usage.total, "usable_bytes": usage.free}
     listed = [{"name": name, "partitions": partitions} for name, partitions in topics.items()]
     return {**_offline(log_dir.path), "error_code": 0, "topics": listed, **sizes}
