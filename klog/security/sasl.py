@@ -48,23 +48,15 @@ class Exchange(Protocol):
         ...
 
 
-class ScramExchange:
+class ScramExchange(ScramServer):
     """Two steps."""
 
     is_expensive = False
 
-    def __init__(self, server: ScramServer) -> None:
-        self._server = server
-        self._steps = 0
-
     def step(self, message: bytes) -> Step:
-        self._steps += 1
-        if self._steps == 1:
-            return Step(self._server.first(message))
-        if self._steps > 2:
-            raise SaslAuthenticationFailed("the exchange has ended")
-        answer = self._server.final(message)
-        return Step(answer, Principal.user(self._server.name))
+        if not self.name:
+            return Step(self.first(message))
+        return Step(self.final(message), Principal.user(self.name))
 
 
 @dataclass(eq=False, repr=False)

@@ -38,7 +38,7 @@ from klog.security.sasl import (
     ScramExchange,
     Step,
 )
-from klog.security.scram import NONCE_BYTES, SALT_BYTES, ScramCredential, ScramMechanism, ScramServer, nonce_of
+from klog.security.scram import NONCE_BYTES, SALT_BYTES, ScramCredential, ScramMechanism, nonce_of
 from klog.server.executors import Executors, Purpose
 
 AUTHENTICATED_WITHIN_S: Final = 30.0
@@ -79,7 +79,7 @@ class Mechanisms:
             if mechanism is not None:
                 nonce = nonce_of(secrets.token_bytes(NONCE_BYTES))
                 find, usual = partial(self.find, mechanism), self.usual(mechanism)
-                return ScramExchange(ScramServer(mechanism, find, nonce, self.salting, usual))
+                return ScramExchange(mechanism, find, nonce, self.salting, usual)
         raise UnsupportedSaslMechanism(
             f"the mechanism is not one of those enabled here, {', '.join(self.enabled)}", hint=ascii(name[:40])
         )
