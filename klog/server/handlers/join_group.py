@@ -49,8 +49,9 @@ async def handle(request: Request, parts: Parts) -> Answer:
     with while_open(request.connection):
         joined = await parts.groups.join(entity.group_id, join)
     if isinstance(joined, Refused):
-        nothing = {"protocol_type": None, "protocol_name": None if version >= 7 else "", "leader": "", "members": []}
-        return {"error_code": joined.error.wire, "generation_id": -1, "member_id": joined.member_id, **nothing}
+        protocol = {"protocol_type": None, "protocol_name": None if version >= 7 else ""}
+        about = {"generation_id": -1, "leader": "", "member_id": joined.member_id, "members": ()}
+        return {"error_code": joined.error.wire, **protocol, **about}
     return {
         "error_code": 0,
         "generation_id": joined.generation,
