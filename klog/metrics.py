@@ -17,7 +17,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Sized
-from typing import Final, Generic, Literal, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, Generic, Literal, NamedTuple, Protocol, TypeVar
 
 SAMPLE_ONE_IN: Final = 64
 """Of many requests of one kind one in so many is timed; of the first so many, each."""
@@ -244,9 +244,20 @@ def readings(metric: Metric[Source], sample: Sample) -> Iterator[Reading]:
     yield Reading(f"{metric.name}_sum", labels, number.total_ms)
 
 
-def one(value: Callable[[Source], float]) -> Callable[[Source], Iterable[Sample]]:
-    """The samples of a metric without labels."""
-    return lambda source: (((), value(source)),)
+def _declare(kind: Kind) -> Callable[..., Metric[Any]]:
+    def declare(name: str, doc: str, read: Callable[[Any], Any], *labels: str) -> Metric[Any]:
+        """``read`` gives the samples; of a metric without labels the number, or None for no sample."""
+
+        def one(source: Any) -> Iterable[Sample]:
+            number = read(source)
+            return [] if number is None else [((), number)]
+
+        return Metric(name, kind, labels, doc, read if labels else one)
+
+    return declare
+
+
+counter, gauge, summary = _declare("counter"), _declare("gauge"), _declare("summary")
 
 
 def table(metrics: Sequence[Metric[Source]]) -> str:

@@ -67,8 +67,8 @@ class Process:
         self.runtime = Runtime(config, identity, executors, broker.zookeeper, loop)
         self.runtime.connected.set()
         self.runtime.on_event = cluster.on_event
-        authority = Authority(broker.zookeeper, executors, lambda: broker.incarnation)
-        probes = BrokerProbes(broker_id, cluster.assumed.session_s)
+        authority = Authority(self.runtime)
+        probes = BrokerProbes(identity, cluster.assumed.session_s)
         peers = Peers(self._reach, probes, self._answer_locally, self._answers, self._probe)
         self.image = ClusterImage()
         self.controller = Controller(self.runtime, self.image, authority, peers, FormerBrokers(loop.time))

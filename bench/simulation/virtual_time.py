@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, ParamSpec, TypeVar
 
-from klog.server.executors import THREADS, Executors, Purpose
+from klog.server.executors import Executors, Purpose
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -228,7 +228,7 @@ class VirtualExecutors(Executors):
             worker.is_counted = self._is_counted
             self._loop.call_soon(worker.resume)
 
-        if self._busy[purpose] < THREADS[purpose]:
+        if self._busy[purpose] < purpose.threads:
             start()
         else:
             self._queue[purpose].append(start)

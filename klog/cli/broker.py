@@ -90,8 +90,8 @@ def start(
 
         configs = configs_of_processes(broker_config, processes)
         return several.run(configs, log_format, _level(invocation), ready_fd=ready_fd)
+    from klog.coordination.process import RESTART_CODE
     from klog.server import broker as server
-    from klog.server.lifecycle import RESTART_CODE
 
     code = server.run(broker_config, ready_fd=ready_fd)
     return code if code != RESTART_CODE else _start_again(ready_fd)

@@ -28,6 +28,8 @@ POLL_PAUSE_S = 0.02
 """Between two looks at a process where the kernel has no pidfd to wait on."""
 _STOPPING = "klog stopping"
 """The name of a server's process from the moment on that it stops; `ps -o comm` shows it. It ends with the process."""
+RESTART_CODE = 75
+"""Exit code of a broker process that is to be started again at once."""
 
 
 def python_command(module: str, *words: object) -> tuple[list[str], dict[str, str]]:

@@ -18,7 +18,7 @@ Sources: Kafka's group protocol; KIP-62 (rebalance time-out), KIP-134 (initial d
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -38,7 +38,7 @@ from klog.errors import (
 from klog.groups import members, phases
 from klog.groups.bounds import GroupLimits
 from klog.groups.member_table import MemberTable
-from klog.groups.members import NEVER_S, Join, Member, Pending, select_protocol
+from klog.groups.members import NEVER_S, Asked, Caller, Join, Leave, MakeNode, Member, Pending, Sync, select_protocol
 from klog.groups.outcomes import Answer, Joined, Left, Made, Outcome, Refused, Result, Synced, Write, Writing
 from klog.groups.phases import Answers, Event, Phase
 
@@ -59,7 +59,7 @@ class Group:
         """Member ids that were given out and have not joined yet (KIP-394)."""
         self._outcomes: list[Outcome] = []
         self._writing: Writing | None = None
-        self._later: deque[tuple[Callable[..., None], Any, tuple[Any, ...]]] = deque()
+        self._later: deque[tuple[Asked, Any]] = deque()
         self._join_until_s = NEVER_S
         """When a rebalance stops waiting for members that have not joined."""
         self._gather_until_s = NEVER_S
@@ -119,49 +119,42 @@ class Group:
             return min(soonest, self._gather_until_s, self._join_until_s, *awaited)
         return min(soonest, self._sync_until_s)
 
-    def refuses_commit(
-        self, member_id: str, instance_id: str | None, generation: int, now_s: float
-    ) -> KlogError | None:
+    def refuses_commit(self, caller: Caller, now_s: float) -> KlogError | None:
         """Why a commit is refused; None if it is allowed, which counts as the member's heartbeat."""
-        if generation < 0 and self.phase is Phase.EMPTY and now_s >= self._fenced_until_s:
+        if caller.generation < 0 and self.phase is Phase.EMPTY and now_s >= self._fenced_until_s:
             return None
-        return self._answer_of(phases.COMMIT, member_id, instance_id, generation, now_s)
+        return self._answer_of(phases.COMMIT, caller, now_s)
 
-    def heartbeat(self, member_id: str, instance_id: str | None, generation: int, now_s: float) -> KlogError | None:
+    def heartbeat(self, caller: Caller, now_s: float) -> KlogError | None:
         """Handle a member's heartbeat; returns the error to answer, or None."""
-        return self._answer_of(phases.HEARTBEAT, member_id, instance_id, generation, now_s)
+        return self._answer_of(phases.HEARTBEAT, caller, now_s)
 
-    def answer_delayed(self, member_id: str, instance_id: str | None, generation: int) -> KlogError | None:
+    def answer_delayed(self, caller: Caller) -> KlogError | None:
         """The answer, as of now, to a heartbeat that arrived some time ago."""
-        return self._answer_of(phases.HEARTBEAT, member_id, instance_id, generation, None)
+        return self._answer_of(phases.HEARTBEAT, caller, None)
 
     # --- events -------------------------------------------------------------------------------------------------------
 
-    def join(self, join: Join, to: Any, now_s: float) -> list[Outcome]:
-        """Handle JoinGroup: answered with `Joined` or `Refused`, now or later."""
-        return self._event(self._join, to, (join,), now_s)
+    def ask(self, asked: Asked, to: Any, now_s: float) -> list[Outcome]:
+        """Handle a request: it is answered now, or later."""
+        if self._writing is None:
+            self._handle(asked, to, now_s)
+        elif self._writing.is_in_doubt:
+            self._answer(to, _away())
+        else:
+            self._later.append((asked, to))
+        return self._done()
 
-    def sync(
-        self,
-        member_id: str,
-        instance_id: str | None,
-        generation: int,
-        protocol: tuple[str | None, str | None],
-        assignments: Mapping[str, bytes],
-        to: Any,
-        now_s: float,
-    ) -> list[Outcome]:
-        """Handle SyncGroup: answered with `Synced` or `Refused`. ``protocol``: type and name, if the request has
-        them."""
-        return self._event(self._sync, to, (member_id, instance_id, generation, protocol, assignments), now_s)
-
-    def leave(self, leaving: Iterable[tuple[str, str | None]], to: Any, now_s: float) -> list[Outcome]:
-        """Handle LeaveGroup of (member id, instance id): answered with `Left`."""
-        return self._event(self._leave, to, (tuple(leaving),), now_s)
-
-    def make_node(self, to: Any, now_s: float) -> list[Outcome]:
-        """Create the group's node before it has members, to fence commits. Answered with `Made`."""
-        return self._event(self._make_node, to, (), now_s)
+    def _handle(self, asked: Asked, to: Any, now_s: float) -> None:
+        match asked:
+            case Join():
+                self._join(asked, to, now_s)
+            case Sync():
+                self._sync(asked, to, now_s)
+            case Leave():
+                self._leave(asked, to, now_s)
+            case MakeNode():
+                self._make_node(to)
 
     def tick(self, now_s: float) -> list[Outcome]:
         """Handle time-outs."""
@@ -220,20 +213,10 @@ class Group:
         self.pending.clear()
         return self._done()
 
-    def _event(self, handle: Callable[..., None], to: Any, arguments: tuple[Any, ...], now_s: float) -> list[Outcome]:
-        if self._writing is None:
-            handle(*arguments, to, now_s)
-        elif self._writing.is_in_doubt:
-            self._answer(to, _away())
-        else:
-            self._later.append((handle, to, arguments))
-        return self._done()
-
     def _resume(self, now_s: float) -> None:
         """Handle the events that waited for a write, until the next write begins."""
         while self._later and self._writing is None:
-            handle, to, arguments = self._later.popleft()
-            handle(*arguments, to, now_s)
+            self._handle(*self._later.popleft(), now_s)
 
     def _done(self) -> list[Outcome]:
         outcomes, self._outcomes = self._outcomes, []
@@ -258,7 +241,7 @@ class Group:
                 f"the session time-out must be between {self.limits.session_min_ms} ms (group.min.session.timeout.ms) "
                 f"and {self.limits.session_max_ms} ms (group.max.session.timeout.ms), got {join.session_timeout_ms} ms"
             )
-        replaced = self.members.predecessor(join)
+        replaced = None if join.member_id else self.members.static(join.instance_id)
         self._check_room(join, replaced, now_s)
         self.members.check_protocols(join, replaced, self.protocol_type)
         if not join.member_id:
@@ -314,10 +297,9 @@ class Group:
 
     def _replace_static(self, old: Member, join: Join, to: Any, now_s: float) -> None:
         """A static member is back without its id: give it a new one, with its old assignment (KIP-345)."""
-        fenced = Refused(FencedInstanceId(f"another process is member {join.instance_id!r} now"), old.member_id)
-        for waiting in (old.joining, old.syncing):
-            if waiting is not None:
-                self._answer(waiting, fenced)
+        self._refuse(
+            old, Refused(FencedInstanceId(f"another process is member {join.instance_id!r} now"), old.member_id)
+        )
         is_stable = self.phase is Phase.STABLE
         new = members.member_of(join, join.new_id)
         new.assignment, new.is_new, new.has_synced = old.assignment, old.is_new, old.has_synced
@@ -339,7 +321,7 @@ class Group:
         member.joining = to
         self.members.expect(member, now_s + NEW_MEMBER_S if member.is_new else NEVER_S)
 
-    def _make_node(self, to: Any, now_s: float) -> None:
+    def _make_node(self, to: Any) -> None:
         if self.state.version >= 0:
             self._answer(to, Made())
         else:
@@ -420,19 +402,11 @@ class Group:
 
     # --- sync ---------------------------------------------------------------------------------------------------------
 
-    def _sync(
-        self,
-        member_id: str,
-        instance_id: str | None,
-        generation: int,
-        protocol: tuple[str | None, str | None],
-        assignments: Mapping[str, bytes],
-        to: Any,
-        now_s: float,
-    ) -> None:
-        error = self._answer_of(phases.SYNC, member_id, instance_id, generation, now_s)
+    def _sync(self, sync: Sync, to: Any, now_s: float) -> None:
+        member_id = sync.caller.member_id
+        error = self._answer_of(phases.SYNC, sync.caller, now_s)
         if error is None:
-            for said, known in zip(protocol, (self.protocol_type, self.protocol), strict=True):
+            for said, known in zip(sync.protocol, (self.protocol_type, self.protocol), strict=True):
                 if said is not None and said != known:
                     error = InconsistentGroupProtocol(f"group {self.name!r} has {known!r}, not {said!r}")
         if error is not None:
@@ -450,8 +424,7 @@ class Group:
         self.members.expect(member, NEVER_S)
         self._all_synced()
         if member_id == self.members.leader:
-            state = self._next_state(is_assigned=True, assignments=assignments)
-            self._write(state, self._assigned)
+            self._write(self._next_state(is_assigned=True, assignments=sync.assignments), self._assigned)
 
     def _assigned(self, now_s: float) -> None:
         """The assignment is written: answer its SyncGroups."""
@@ -476,9 +449,9 @@ class Group:
 
     # --- members come and go ------------------------------------------------------------------------------------------
 
-    def _leave(self, leaving: tuple[tuple[str, str | None], ...], to: Any, now_s: float) -> None:
+    def _leave(self, asked: Leave, to: Any, now_s: float) -> None:
         errors: list[KlogError | None] = []
-        for member_id, instance_id in leaving:
+        for member_id, instance_id in asked.leaving:
             try:
                 self._leave_one(member_id, instance_id, now_s)
             except KlogError as error:
@@ -510,9 +483,7 @@ class Group:
             self._rebalance(now_s)
 
     def _drop(self, member: Member) -> None:
-        for waiting in (member.joining, member.syncing):
-            if waiting is not None:  # the client must join again, as a new member
-                self._answer(waiting, Refused(UnknownMemberId("the member was removed"), member.member_id))
+        self._refuse(member, Refused(UnknownMemberId("the member was removed"), member.member_id))
         self.members.remove(member)
 
     def _tick(self, now_s: float) -> None:
@@ -547,19 +518,17 @@ class Group:
 
     # --- helpers ------------------------------------------------------------------------------------------------------
 
-    def _answer_of(
-        self, answers: Answers, member_id: str, instance_id: str | None, generation: int, now_s: float | None
-    ) -> KlogError | None:
+    def _answer_of(self, answers: Answers, caller: Caller, now_s: float | None) -> KlogError | None:
         """The answer of the phase to a member's request in a generation. With ``now_s`` it counts as a heartbeat."""
         if self.phase is Phase.DEAD:
             return CoordinatorNotAvailable(f"group {self.name!r} is not coordinated here")
         try:
-            member = self.members.find(member_id, instance_id)
+            member = self.members.find(caller.member_id, caller.instance_id)
         except KlogError as error:
             return error.bare()
-        if generation != self.generation:
+        if caller.generation != self.generation:
             return IllegalGeneration(
-                f"group {self.name!r} is in generation {self.generation}, the request in {generation}"
+                f"group {self.name!r} is in generation {self.generation}, the request in {caller.generation}"
             )
         if now_s is not None:
             self._heard(member, now_s)
@@ -597,19 +566,24 @@ class Group:
     def _answer(self, to: Any, what: Result) -> None:
         self._outcomes.append(Answer(to, what))
 
+    def _refuse(self, member: Member, refused: Refused) -> bool:
+        """Refuse the member's waiting requests; whether there were any."""
+        waiting = [one for one in (member.joining, member.syncing) if one is not None]
+        for one in waiting:
+            self._answer(one, refused)
+        return bool(waiting)
+
     def _refuse_all(self, refused: Refused, now_s: float) -> None:
         """Refuse all waiting requests."""
         for member in self.members:
-            for waiting in (member.joining, member.syncing):
-                if waiting is not None:
-                    self._answer(waiting, refused)
-                    member.joining = member.syncing = None
-                    self._heard(member, now_s)
+            if self._refuse(member, refused):
+                member.joining = member.syncing = None
+                self._heard(member, now_s)
         if self._writing is not None:
             for answer in self._writing.answers:
                 self._answer(answer.to, refused)
             self._writing.answers = []
-        for _, to, _ in self._later:
+        for _, to in self._later:
             self._answer(to, refused)
         self._later.clear()
 

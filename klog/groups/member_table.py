@@ -61,10 +61,6 @@ class MemberTable:
         known = None if instance_id is None else self._static.get(instance_id)
         return None if known is None else self._members[known]
 
-    def predecessor(self, join: Join) -> Member | None:
-        """The static member that this join replaces: it has the instance id, and no member id."""
-        return None if join.member_id else self.static(join.instance_id)
-
     def add(self, member: Member) -> None:
         """Add a member; the first is the leader."""
         self._members[member.member_id] = member

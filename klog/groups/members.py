@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -15,6 +15,32 @@ NEVER_S = math.inf
 PENDING_S = 3.0
 """Time for which a rebalance waits for a client to join again with the id that it was given. Clients take milliseconds;
 Kafka waits for a session time-out, so a client that has died delays the whole group."""
+
+
+class Caller(NamedTuple):
+    """A member as its request names it. Generation -1 without an id: a consumer outside any group protocol."""
+
+    member_id: str
+    instance_id: str | None
+    generation: int
+
+
+class Sync(NamedTuple):
+    """A SyncGroup request. ``protocol``: type and name, if the request has them. ``assignments``: of the leader."""
+
+    caller: Caller
+    protocol: tuple[str | None, str | None]
+    assignments: Mapping[str, bytes]
+
+
+class Leave(NamedTuple):
+    """A LeaveGroup request: (member id, instance id) of each."""
+
+    leaving: tuple[tuple[str, str | None], ...]
+
+
+class MakeNode(NamedTuple):
+    """Create the group's node before it has members, to fence commits."""
 
 
 class Join(NamedTuple):
@@ -38,6 +64,10 @@ class Join(NamedTuple):
     def size_bytes(self) -> int:
         """Approximate size of such a member."""
         return MEMBER_OVERHEAD_BYTES + sum(len(name) + len(metadata) for name, metadata in self.protocols)
+
+
+Asked = Join | Sync | Leave | MakeNode
+"""Answered with `Joined`, `Synced`, `Left` or `Made` of `klog.groups.outcomes`, or with `Refused`."""
 
 
 class Pending(NamedTuple):

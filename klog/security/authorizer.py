@@ -58,7 +58,8 @@ class Authorizer:
     def __init__(self, super_users: Iterable[str] = (), *, allow_without_acl: bool = False) -> None:
         self._super_users = frozenset(super_users)
         self._allow_without_acl = allow_without_acl
-        self._is_read = False
+        self.is_read = False
+        """Whether the ACLs have been read."""
         self._acls: dict[Pattern, frozenset[Acl]] = {}
         self._lengths: dict[ResourceType, tuple[int, ...]] = {}
         """Lengths of existing prefixes, ascending."""
@@ -72,7 +73,7 @@ class Authorizer:
         """Set all ACLs. ``damaged``: patterns whose ACLs cannot be read."""
         self._acls.clear()
         self._damaged = frozenset()
-        self._is_read = True
+        self.is_read = True
         self.update(acls, damaged)
 
     def update(self, acls: Mapping[Pattern, frozenset[Acl]], damaged: Iterable[Pattern] = ()) -> None:
@@ -91,11 +92,6 @@ class Authorizer:
         self._lengths = {kind: tuple(sorted(those)) for kind, those in lengths.items()}
         self._decided.cache_clear()
         self._any_decided.cache_clear()
-
-    @property
-    def is_read(self) -> bool:
-        """Whether the ACLs have been read."""
-        return self._is_read
 
     def bindings(self) -> Iterator[Binding]:
         """All bindings, sorted."""
@@ -116,7 +112,7 @@ class Authorizer:
     def _decide(self, principal: str, host: str, operation: Operation, resource: Resource) -> Decision:
         if principal in self._super_users:
             return Decision(True, SUPER_USER)
-        if not self._is_read:
+        if not self.is_read:
             return Decision(False, NOT_READ)
         for pattern in self._damaged:
             if pattern.covers(resource):
@@ -155,7 +151,7 @@ class Authorizer:
     def _decide_any(self, principal: str, host: str, operation: Operation, kind: ResourceType) -> bool:
         if principal in self._super_users:
             return True
-        if not self._is_read:
+        if not self.is_read:
             return False
         concerned = [one for one in self.bindings() if one.pattern.kind is kind and one.acl.is_about(principal, host)]
         denying, allowing = _deciding(operation)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -91,13 +91,13 @@ class KeySet:
             raise InvalidConfig("; ".join(["the set has no key that klog could use", *skipped[:SKIPPED_MAX]]))
         return cls(keys, skipped[:SKIPPED_MAX])
 
-    def find(self, kid: object, algorithm: str) -> Key:
-        """Raises InvalidToken."""
+    def find(self, kid: object, algorithm: str) -> Callable[[str, bytes, bytes], bool]:
+        """As `FindKey`."""
         if kid is None:
             fitting = [one for one in self.keys if one.fits(algorithm)]
             if len(fitting) != 1:
                 raise InvalidToken(f"it names no key (kid), and {len(fitting)} keys fit {algorithm}")
-            return fitting[0]
+            return fitting[0].has_signed
         if not isinstance(kid, str):
             raise InvalidToken("its kid is not a text")
         named = [one for one in self.keys if one.kid == kid]
@@ -106,7 +106,7 @@ class KeySet:
         fits = next((one for one in named if one.fits(algorithm)), None)
         if fits is None:
             raise InvalidToken(f"its key (kid) is not for {algorithm}", shown(kid))
-        return fits
+        return fits.has_signed
 
 
 def _key(one: object) -> Key:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hmac
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
 from klog.security import bearer
@@ -47,35 +48,26 @@ class Exchange(Protocol):
         ...
 
 
-class ScramExchange:
+class ScramExchange(ScramServer):
     """Two steps."""
 
     is_expensive = False
 
-    def __init__(self, server: ScramServer) -> None:
-        self._server = server
-        self._steps = 0
-
     def step(self, message: bytes) -> Step:
-        self._steps += 1
-        if self._steps == 1:
-            return Step(self._server.first(message))
-        if self._steps > 2:
-            raise SaslAuthenticationFailed("the exchange has ended")
-        answer = self._server.final(message)
-        return Step(answer, Principal.user(self._server.name))
+        if not self.name:
+            return Step(self.first(message))
+        return Step(self.final(message), Principal.user(self.name))
 
 
+@dataclass(eq=False, repr=False)
 class PlainExchange:
     """One step. Passwords are those of ``users``; if empty, those of SCRAM's credentials."""
 
+    users: Mapping[str, str]
+    find: FindCredential
+    spare: ScramCredential
+    """Stretched for an unknown name, so that it takes as long as a known one."""
     is_expensive = True
-
-    def __init__(self, users: Mapping[str, str], find: FindCredential, spare: ScramCredential) -> None:
-        """``spare``: stretched for an unknown name, so that it takes as long as a known one."""
-        self._users = users
-        self._find = find
-        self._spare = spare
 
     def step(self, message: bytes) -> Step:
         parts = message.split(b"\0")
@@ -94,13 +86,13 @@ class PlainExchange:
         return Step(b"", Principal.user(name))
 
     def _is_right(self, name: str, password: str) -> bool:
-        if self._users:
-            known = self._users.get(name)
+        if self.users:
+            known = self.users.get(name)
             is_equal = hmac.compare_digest((known or "").encode(), password.encode())
             return known is not None and is_equal
-        found = [(one, self._find(one, name)) for one in ScramMechanism]
+        found = [(one, self.find(one, name)) for one in ScramMechanism]
         mechanism, credential = next(((one, it) for one, it in found if it), (ScramMechanism.SHA_256, None))
-        is_equal = (credential or self._spare).has_password(mechanism, password)
+        is_equal = (credential or self.spare).has_password(mechanism, password)
         return credential is not None and is_equal
 
 

@@ -39,12 +39,7 @@ class Login:
     """
 
     def __init__(
-        self,
-        security: ClientSecurity,
-        address: str,
-        drawn: bytes,
-        version: int = AUTHENTICATE_VERSION,
-        token: str = "",
+        self, security: ClientSecurity, address: str, drawn: bytes, version: int = AUTHENTICATE_VERSION, token: str = ""
     ) -> None:
         """``drawn``: `NONCE_BYTES` of randomness; ``version`` of SaslAuthenticate; ``address`` for errors.
 

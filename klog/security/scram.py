@@ -100,7 +100,7 @@ class ScramCredential:
         return hmac.compare_digest(other.stored_key, self.stored_key)
 
     def __str__(self) -> str:
-        salt, stored, server = (_text(one) for one in (self.salt, self.stored_key, self.server_key))
+        salt, stored, server = (base64.b64encode(one).decode() for one in (self.salt, self.stored_key, self.server_key))
         return f"salt={salt},stored_key={stored},server_key={server},iterations={self.iterations}"
 
     def __repr__(self) -> str:
@@ -111,7 +111,8 @@ class ScramCredential:
         """Raises MalformedRequest, which quotes nothing of the text."""
         fields = dict(part.partition("=")[::2] for part in text.split(","))
         try:
-            salt, stored, server = (_bytes(fields[name]) for name in ("salt", "stored_key", "server_key"))
+            texts = (fields[name] for name in ("salt", "stored_key", "server_key"))
+            salt, stored, server = (base64.b64decode(one, validate=True) for one in texts)
             found = cls(salt, stored, server, int(fields["iterations"]))
         except (KeyError, ValueError):
             raise MalformedRequest("expected salt=..,stored_key=..,server_key=..,iterations=..") from None
@@ -281,14 +282,6 @@ def _name(text: bytes) -> str:
         return text.replace(b"=2C", b",").replace(b"=3D", b"=").decode()
     except UnicodeDecodeError:
         raise SaslAuthenticationFailed("the user's name is not UTF-8") from None
-
-
-def _text(data: bytes) -> str:
-    return base64.b64encode(data).decode()
-
-
-def _bytes(text: str) -> bytes:
-    return base64.b64decode(text, validate=True)
 
 
 def _base64(text: bytes) -> bytes | None:

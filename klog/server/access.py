@@ -10,11 +10,13 @@ describe them, are not denials: no event reports them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from klog.errors import InvalidConfig, KlogError, UnknownTopicId
+from klog.metrics import Measures
 from klog.net.connection import Connection
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey, api_name
@@ -37,10 +39,12 @@ from klog.security.access_table import (
 from klog.security.authorizer import Authorizer, parse_super_users
 from klog.security.permissions import CLUSTER, OPERATIONS_NOT_ASKED, Operation, Resource, ResourceType
 from klog.server.acl_keeper import AclKeeper
-from klog.server.denials import Denials
 from klog.server.dispatch import Request
+from klog.server.event_limits import Repeats
 from klog.server.image import ClusterImage
 from klog.server.runtime import Runtime
+
+log = logging.getLogger(__name__)
 
 Serve = Callable[[Request], Any]
 """Answers a request: values, an entity, or an awaitable of one."""
@@ -55,6 +59,41 @@ class _Who(NamedTuple):
     principal: str
     host: str
     request: int
+
+
+class Denials:
+    """Events of denied requests: one for many of the same, and few of all together. Event loop only."""
+
+    def __init__(
+        self, tell: Callable[[str, Mapping[str, Any]], None], clock: Callable[[], float], measures: Measures
+    ) -> None:
+        """``tell`` records an event; ``clock``: seconds."""
+        self._measures = measures
+        self._tell = tell
+        self._clock = clock
+        self._repeats: Repeats[tuple[str, Operation, Resource]] = Repeats()
+
+    def note(
+        self, principal: str, host: str, operation: Operation, resource: Resource, request: str, rule: str
+    ) -> None:
+        """A request was denied."""
+        self._measures.denied += 1
+        before = self._repeats.count((principal, operation, resource), self._clock())
+        if before is None:
+            return
+        facts: dict[str, Any] = {
+            "principal": principal,
+            "host": host,
+            "operation": operation.title,
+            "resource": str(resource),
+            "request": request,
+            "rule": rule,
+        }
+        if resource.kind in (ResourceType.TOPIC, ResourceType.GROUP):
+            facts[resource.kind.name.lower()] = resource.name
+        facts |= before
+        self._tell("denied", facts)
+        log.warning("denied %s of %s at %s: %s %s: %s", request, principal, host, operation.title, resource, rule)
 
 
 class Access:
@@ -226,24 +265,17 @@ class Access:
 
     async def _with_operations(self, request: Request, who: _Who, answer: Any) -> Any:
         """The answer with the principal's permitted operations (KIP-430), if the request asks for them."""
-        entity, key = request.entity, request.head.key
         if not isinstance(answer, dict):
             return answer
-        if getattr(entity, "include_cluster_authorized_operations", False):
+        if getattr(request.entity, "include_cluster_authorized_operations", False):
             may_look = self.authorizer.may(who.principal, who.host, Operation.DESCRIBE, CLUSTER)
             bits = self.authorizer.operations(who.principal, who.host, CLUSTER) if may_look else 0
             answer = {**answer, "cluster_authorized_operations": bits}
-        of_topics = getattr(entity, "include_topic_authorized_operations", False)
-        of_groups = key == ApiKey.DESCRIBE_GROUPS and entity_asks(entity)
-        if of_topics or of_groups:
-            kind = ResourceType.TOPIC if of_topics else ResourceType.GROUP
-            rows, field = (
-                ("topics", "topic_authorized_operations") if of_topics else ("groups", "authorized_operations")
-            )
-            async for row in request.in_turn(answer[rows]):
-                if row.get(field, OPERATIONS_NOT_ASKED) != OPERATIONS_NOT_ASKED:
-                    name = str(row["name" if of_topics else "group_id"])
-                    row[field] = self.authorizer.operations(who.principal, who.host, Resource(kind, name))
+        rows, name, field, kind = _OPERATIONS.get(request.head.key, ("", "", "", ResourceType.TOPIC))
+        async for row in request.in_turn(answer.get(rows, ())):
+            if row.get(field, OPERATIONS_NOT_ASKED) != OPERATIONS_NOT_ASKED:
+                resource = Resource(kind, str(row[name]))
+                row[field] = self.authorizer.operations(who.principal, who.host, resource)
         return answer
 
     # --- below --------------------------------------------------------------------------------------------------------
@@ -271,13 +303,13 @@ class Access:
         return refusal(response_schema(request.head.key, request.head.version), error)
 
 
+_OPERATIONS: Final[Mapping[int, tuple[str, str, str, ResourceType]]] = {
+    ApiKey.METADATA: ("topics", "name", "topic_authorized_operations", ResourceType.TOPIC),
+    ApiKey.DESCRIBE_GROUPS: ("groups", "group_id", "authorized_operations", ResourceType.GROUP),
+}
+"""Where an answer has permitted operations: its rows, their names, and the field."""
 _DESCRIBED: Final = (Need(Operation.DESCRIBE, ResourceType.TOPIC),)
 _NOTHING_GRANTS: Final = (Need(Operation.ALL, ResourceType.CLUSTER),)
-
-
-def entity_asks(entity: Any) -> bool:
-    """Whether a DescribeGroups asks for operations."""
-    return bool(getattr(entity, "include_authorized_operations", False))
 
 
 def _whole(request: Request, rule: Rule) -> tuple[Needs, str]:

@@ -16,6 +16,8 @@ import math
 import secrets
 import struct
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from klog.errors import KlogError, RequestTimedOut
@@ -36,7 +38,7 @@ from klog.security.sasl import (
     ScramExchange,
     Step,
 )
-from klog.security.scram import NONCE_BYTES, SALT_BYTES, ScramCredential, ScramMechanism, ScramServer, nonce_of
+from klog.security.scram import NONCE_BYTES, SALT_BYTES, ScramCredential, ScramMechanism, nonce_of
 from klog.server.executors import Executors, Purpose
 
 AUTHENTICATED_WITHIN_S: Final = 30.0
@@ -45,30 +47,23 @@ BEFORE: Final = frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SA
 _LOGIN: Final = frozenset({ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
 
 
+@dataclass(eq=False, repr=False)
 class Mechanisms:
     """Creates exchanges of the mechanisms that a listener supports."""
 
-    def __init__(
-        self,
-        enabled: tuple[str, ...],
-        find: FindCredential,
-        usual: Callable[[ScramMechanism], ScramCredential | None],
-        plain_users: Mapping[str, str],
-        salting: bytes,
-        check_token: CheckToken | None = None,
-    ) -> None:
-        """``plain_users``: name -> password, for PLAIN; if empty, it tries SCRAM's credentials.
+    enabled: tuple[str, ...]
+    find: FindCredential
+    usual: Callable[[ScramMechanism], ScramCredential | None]
+    """A typical credential."""
+    plain_users: Mapping[str, str]
+    """Name -> password, for PLAIN; if empty, it tries SCRAM's credentials."""
+    salting: bytes
+    """The same on all brokers of the cluster, also after a restart: else an unknown name would show by different salts
+    of two brokers."""
+    check_token: CheckToken | None = None
+    """Required if OAUTHBEARER is enabled."""
 
-        ``usual``: a typical credential. ``salting``: the same on all brokers of the cluster, also after a restart: else
-        an unknown name would show by different salts of two brokers. ``check_token``: required if OAUTHBEARER is
-        enabled.
-        """
-        self.enabled = enabled
-        self._check_token = check_token
-        self._find = find
-        self._usual = usual
-        self._plain_users = plain_users
-        self._salting = salting
+    def __post_init__(self) -> None:
         self._spare = ScramCredential.of_password(
             ScramMechanism.SHA_256, secrets.token_hex(), secrets.token_bytes(SALT_BYTES)
         )
@@ -77,52 +72,36 @@ class Mechanisms:
         """Raises UnsupportedSaslMechanism."""
         if name in self.enabled:
             if name == PLAIN:
-                return PlainExchange(self._plain_users, self._find, self._spare)
-            if name == OAUTHBEARER and self._check_token is not None:
-                return BearerExchange(self._check_token)
+                return PlainExchange(self.plain_users, self.find, self._spare)
+            if name == OAUTHBEARER and self.check_token is not None:
+                return BearerExchange(self.check_token)
             mechanism = ScramMechanism.of(name)
             if mechanism is not None:
                 nonce = nonce_of(secrets.token_bytes(NONCE_BYTES))
-                return ScramExchange(
-                    ScramServer(
-                        mechanism,
-                        lambda user: self._find(mechanism, user),
-                        nonce,
-                        self._salting,
-                        self._usual(mechanism),
-                    )
-                )
+                find, usual = partial(self.find, mechanism), self.usual(mechanism)
+                return ScramExchange(mechanism, find, nonce, self.salting, usual)
         raise UnsupportedSaslMechanism(
             f"the mechanism is not one of those enabled here, {', '.join(self.enabled)}", hint=ascii(name[:40])
         )
 
 
+@dataclass(eq=False, repr=False)
 class SaslListener:
     """A listener with SASL. Event loop only."""
 
-    def __init__(
-        self,
-        mechanisms: Mechanisms,
-        executors: Executors,
-        inside: OnFrame,
-        *,
-        first_frame_bytes_max: int,
-        frame_bytes_max: int,
-        failure_delay_s: float,
-        session_s: float,
-    ) -> None:
-        """``inside``: handles requests of authenticated clients; ``session_s`` 0: as long as the connection lasts."""
-        self.mechanisms = mechanisms
-        self.executors = executors
-        self.inside = inside
-        self.failure_delay_s = failure_delay_s
-        self.session_s = session_s
-        self.frame_bytes_max = frame_bytes_max
-        self._first_frame_bytes_max = first_frame_bytes_max
+    mechanisms: Mechanisms
+    executors: Executors
+    inside: OnFrame
+    """Handles requests of authenticated clients."""
+    first_frame_bytes_max: int
+    frame_bytes_max: int
+    failure_delay_s: float
+    session_s: float
+    """0: as long as the connection lasts."""
 
     def on_connected(self, connection: Connection) -> None:
         connection.sasl = Authentication(self, connection)
-        connection.limit_frames(self._first_frame_bytes_max)
+        connection.limit_frames(self.first_frame_bytes_max)
         connection.due_s = connection.last_active_s + AUTHENTICATED_WITHIN_S
         connection.hand_to(self.on_frame)
 

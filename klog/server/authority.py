@@ -11,26 +11,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 
 from klog.coordination import controller_election as registry
-from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import NotController, StaleBrokerEpoch, StaleControllerEpoch
-from klog.server.executors import Executors, Purpose
+from klog.server.executors import Purpose
+from klog.server.runtime import Runtime
 
 log = logging.getLogger(__name__)
 
 
 class Authority:
-    """Event loop only; a thread reads ZooKeeper, once for all waiting requests.
+    """Event loop only; a thread reads ZooKeeper, once for all waiting requests."""
 
-    ``incarnation``: returns that of this broker's current registration, -1 without one.
-    """
-
-    def __init__(self, zookeeper: ZooKeeper, executors: Executors, incarnation: Callable[[], int]) -> None:
-        self._executors = executors
-        self._zookeeper = zookeeper
-        self._incarnation = incarnation
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
         self._obeyed = 0
         self._written = 0
         self._reading = asyncio.Lock()
@@ -68,8 +62,9 @@ class Authority:
     def _check(self, epoch: int, incarnation: int) -> None:
         if epoch < self._obeyed:
             raise StaleControllerEpoch(f"a request of controller epoch {epoch}; epoch {self._obeyed} has begun")
-        if incarnation != self._incarnation():
-            raise StaleBrokerEpoch(f"a request for incarnation {incarnation}; this is {self._incarnation()}")
+        now = self._runtime.identity.incarnation
+        if incarnation != now:
+            raise StaleBrokerEpoch(f"a request for incarnation {incarnation}; this is {now}")
 
     async def _read(self, epoch: int) -> None:
         came_at = self._reads_begun
@@ -77,4 +72,5 @@ class Authority:
             if self._reads_begun > came_at:
                 return  # a read that began after this call has ended: its result serves this call too
             self._reads_begun += 1
-            self.learn(await self._executors.run(Purpose.ELECTIONS, registry.written_epoch, self._zookeeper, epoch))
+            run, zookeeper = self._runtime.executors.run, self._runtime.zookeeper
+            self.learn(await run(Purpose.ELECTIONS, registry.written_epoch, zookeeper, epoch))

@@ -28,26 +28,19 @@ import socket
 from functools import partial
 from typing import Any
 
+from klog.client.zookeeper_access import servers_of
 from klog.config import BrokerConfig, LogConfig
 from klog.coordination import brokers, cluster, topics
 from klog.coordination import controller_election as election_registry
-from klog.coordination.process import show_stopping
+from klog.coordination.process import RESTART_CODE, show_stopping
 from klog.coordination.session import SessionState
 from klog.coordination.zookeeper import ZooKeeper
-from klog.errors import (
-    BadVersion,
-    BrokerIdInUse,
-    KlogError,
-    NoNode,
-    NotLeader,
-    StorageError,
-)
+from klog.errors import BadVersion, BrokerIdInUse, KlogError, NoNode, NotLeader, StorageError, WrongCluster
 from klog.host.collector import Collector
 from klog.host.limits import share_out
 from klog.host.watchdog import Watchdog
-from klog.names import TopicPartition, host_port
+from klog.names import host_port
 from klog.secret import Secret
-from klog.server import cluster_identity
 from klog.server.access import Access
 from klog.server.authority import Authority
 from klog.server.auto_create import AutoCreation
@@ -66,12 +59,9 @@ from klog.server.group_lag import GroupLags
 from klog.server.groups.coordinator import Coordinator
 from klog.server.handlers import ROUTES
 from klog.server.history import HistoryKeeper
-from klog.server.image import ClusterImage, apply
-from klog.server.lifecycle import RESTART_CODE, BrokerState, Lifecycle
+from klog.server.image import ClusterImage
 from klog.server.listener_security import ListenerSecurity
 from klog.server.listening import Listening, server_of
-from klog.server.look_ups import LookUps
-from klog.server.metrics_table import Measured
 from klog.server.parts import Parts
 from klog.server.peer_clocks import PeerClocks
 from klog.server.peer_probe import reach
@@ -85,9 +75,8 @@ from klog.server.replicas.disk_watch import DiskWatch
 from klog.server.replicas.fetchers import Fetchers
 from klog.server.replicas.local_replicas import LocalReplicas
 from klog.server.replicas.log_maintenance import LogMaintenance
-from klog.server.replicas.replica_session import ReplicaSession
 from klog.server.replicas.replicas import Replicas
-from klog.server.runtime import Identity, Runtime
+from klog.server.runtime import BrokerState, Identity, Runtime
 from klog.server.schema_registry import BrokerRegistry
 from klog.server.zookeeper_admission import Kind, ZooKeeperAdmission
 from klog.signals import StopRequest
@@ -106,7 +95,7 @@ ASSIGNED_WITHIN_S = 10.0
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
-class Broker:
+class Broker(Parts):
     """See the module. Event loop only, except methods that state otherwise."""
 
     def __init__(self, config: BrokerConfig) -> None:
@@ -118,26 +107,22 @@ class Broker:
         self.routes = BoundRoutes()
         self.open_requests = OpenRequests()
         self.zookeeper = ZooKeeper(
-            cluster_identity.servers_of(config),
+            servers_of(config),
             config.integer("zookeeper.session.timeout.ms"),
             lambda state: self.runtime.from_thread(self._session_changed, state),
         )
         self.runtime = Runtime(config, self.identity, self.executors, self.zookeeper, asyncio.get_running_loop())
         self.credentials = UserCredentials(self.runtime)
         self.listener_security = ListenerSecurity(self.runtime, self.credentials)
-        self.lifecycle = Lifecycle(self.runtime.stopping)
-        self.look_ups = LookUps(self.executors)
         self.deletions = Deletions(self.executors)
         self.producer_ids = ProducerIds(self.runtime)
         self.purgatory = Purgatory(self.runtime.loop)
-        self.probes = BrokerProbes(
-            self.identity.broker_id, config.integer("zookeeper.session.timeout.ms") / 1000, self.identity
-        )
+        self.probes = BrokerProbes(self.identity, config.integer("zookeeper.session.timeout.ms") / 1000)
         self.former_brokers = FormerBrokers(self.runtime.loop.time)
-        self._history = HistoryKeeper(self._measured)
+        self.history = HistoryKeeper(self)
         self.zookeeper_admission = ZooKeeperAdmission(self.runtime)
         self.registry = BrokerRegistry(self.runtime, partial(self.zookeeper_admission.admit, Kind.SCHEMAS))
-        self.authority = Authority(self.zookeeper, self.executors, lambda: self.identity.incarnation)
+        self.authority = Authority(self.runtime)
         self.access = Access.of(self.runtime, self.image)
         self.quota_keeper = QuotaKeeper(self.runtime)
         self._has_parts = False
@@ -161,7 +146,7 @@ class Broker:
             "broker %d serves at %s:%d: %d partitions led, cluster %s, ZooKeeper %s",
             self.identity.broker_id,
             *self.address,
-            len(self.replicas.partitions),
+            len(self.partitions),
             self.image.cluster_id,
             self.zookeeper.address,
         )
@@ -184,9 +169,7 @@ class Broker:
         try:
             cluster_id, secret, overrides = await connecting
             if cluster_id is None:
-                cluster_id = await self.executors.run(
-                    Purpose.OTHER, cluster_identity.create_cluster, self.zookeeper, self.log_dirs
-                )
+                cluster_id = await self.executors.run(Purpose.OTHER, _create_cluster, self.zookeeper, self.log_dirs)
             self.image.cluster_id = cluster_id
             self.log_dirs.record_owner(cluster_id, self.identity.broker_id)
             await self.listener_security.load()
@@ -221,9 +204,10 @@ class Broker:
                 fetchers,
                 self._knows_cluster.set,
             )
+            self.partitions = self.replicas.partitions
             self.local_replicas = LocalReplicas(self.runtime, self.image, self.log_dirs, self.replicas)
             self.groups = Coordinator(self.runtime, self.image, self.zookeeper_admission)
-            self.group_lags = GroupLags(self.zookeeper, self.replicas.partitions)
+            self.group_lags = GroupLags(self.zookeeper, self.partitions)
             undo.callback(self.groups.close)
             self.auto_creation = AutoCreation(self.runtime, self.controller, self.election)
             self.registry_copies = RegistryCopies(
@@ -249,26 +233,9 @@ class Broker:
         if self.config.integer("metrics.port"):
             from klog.server import metrics_endpoint
 
-            self._endpoints.callback((await metrics_endpoint.serve(self._measured())).close)
+            self._endpoints.callback((await metrics_endpoint.serve(self)).close)
         if self.config.integer("schema.registry.port"):
             self._endpoints.callback((await self.registry.serve()).close)
-
-    def _measured(self) -> Measured:
-        return Measured(
-            self.runtime,
-            self.lifecycle,
-            self.image,
-            self.log_dirs,
-            self.replicas,
-            self.controller,
-            self.groups,
-            self.group_lags,
-            self.events,
-            self.flusher,
-            self.purgatory,
-            self.server,
-            self.listener_security,
-        )
 
     def _begin_upkeep(self) -> None:
         """Start the periodic work of a serving broker."""
@@ -285,8 +252,7 @@ class Broker:
         leads, answer = (lambda: self.controller.active), self.routes.answer
         events_topic = EventsTopic(self.runtime, self.image, self.secret, self.producer_ids, leads, answer)
         self.events.start(self.runtime, events_topic)
-        self.runtime.spawn(events_topic.keep_replicas())
-        self.runtime.spawn(self._history.run())
+        self.runtime.spawn(self.history.run())
         self.producer_ids.stock_up()
         self._watchdog = Watchdog(self.zookeeper.session_timeout_ms / 1000)
         self._watchdog.start()
@@ -313,7 +279,7 @@ class Broker:
 
     def _listen(self) -> None:
         """Open the ports. Requests are answered from now on; no partition is led yet."""
-        self.routes.bind(ROUTES, self._parts())
+        self.routes.bind(ROUTES, self)
         self.dispatcher = Dispatcher(
             self.routes,
             executors=self.executors,
@@ -328,41 +294,6 @@ class Broker:
             self.config,
             self.server,
             lambda listener: self.listener_security.setup(listener, self.dispatcher.on_frame, self.secret),
-        )
-
-    def _parts(self) -> Parts:
-        return Parts(
-            config=self.config,
-            runtime=self.runtime,
-            identity=self.identity,
-            lifecycle=self.lifecycle,
-            secret=self.secret,
-            credentials=self.credentials,
-            image=self.image,
-            log_dirs=self.log_dirs,
-            partitions=self.replicas.partitions,
-            replicas=self.replicas,
-            local_replicas=self.local_replicas,
-            deletions=self.deletions,
-            look_ups=self.look_ups,
-            authority=self.authority,
-            access=self.access,
-            quota_keeper=self.quota_keeper,
-            controller=self.controller,
-            zookeeper_admission=self.zookeeper_admission,
-            groups=self.groups,
-            registry=self.registry,
-            producer_ids=self.producer_ids,
-            auto_creation=self.auto_creation,
-            probes=self.probes,
-            former_brokers=self.former_brokers,
-            purgatory=self.purgatory,
-            open_session=lambda broker_id, incarnation: ReplicaSession(
-                self.runtime, self.replicas.partitions, self.log_dirs, self.probes, broker_id, incarnation
-            ),
-            history=self._history,
-            measured=self._measured,
-            take_metadata=self.take_metadata,
         )
 
     @property
@@ -380,7 +311,7 @@ class Broker:
         await self.election.enter()
         while not await self._assigned_by_controller():
             log.warning("the controller, broker %d, has not sent this broker its requests yet", self.election.holder)
-        self.lifecycle.state = BrokerState.CONTROLLER if self.controller.active else BrokerState.RUNNING
+        self.runtime.state = BrokerState.CONTROLLER if self.controller.active else BrokerState.RUNNING
 
     async def _assigned_by_controller(self) -> bool:
         try:
@@ -409,26 +340,6 @@ class Broker:
         )
         return is_current
 
-    # --- called by handlers -----------------------------------------------------------------------------------------
-
-    def take_metadata(self, update: Any) -> None:
-        """Apply the controller's UpdateMetadata request."""
-        brokers_before = self.image.brokers
-        for name in apply(self.image, update):
-            config = LogConfig.of(self.config.of_topic(name), self.image.topics[name].overrides)
-            for partition in self.image.topics[name].partitions:
-                there = self.log_dirs.log(TopicPartition(name, partition))
-                if there is not None:
-                    there.reconfigure(config)
-        if self.image.brokers != brokers_before:
-            self.former_brokers.note(brokers_before, self.image.brokers)
-            self.replicas.brokers_changed()
-        self.replicas.fetchers.take_rates(update)
-        if update.slots:
-            self.groups.cache.slots_changed()
-        self.image.known.set()
-        self.registry_copies.changed()
-
     def _post_outcomes(self, deliver: Any, outcomes: Any) -> None:
         """In the flusher's thread. One flush commits requests of many connections, answered together on the loop."""
         self.runtime.loop.call_soon_threadsafe(self.server.shared.together, deliver, outcomes)
@@ -439,7 +350,7 @@ class Broker:
     # --- the session ------------------------------------------------------------------------------------------------
 
     def _session_changed(self, state: SessionState) -> None:
-        if self.lifecycle.is_stopping:
+        if self.runtime.is_stopping:
             return
         if state is SessionState.CONNECTED:
             self.runtime.connected.set()
@@ -473,20 +384,18 @@ class Broker:
         self.identity.fenced = fenced
         self.election.leave()
         self.replicas.suspend(fenced)
-        self.lifecycle.stop_soon("another process has this broker's id", failure)
+        self.runtime.stop_soon("another process has this broker's id", failure)
 
     async def _enter_again(self) -> None:
         """Register under the new session, and lead in new epochs."""
         last_reason = ""
-        while not self.lifecycle.is_stopping and not self._lost_session:
+        while not self.runtime.is_stopping and not self._lost_session:
             try:
-                await self.executors.run(
-                    Purpose.ELECTIONS, cluster_identity.check_cluster, self.zookeeper, self.image.cluster_id
-                )
+                await self.executors.run(Purpose.ELECTIONS, _check_cluster, self.zookeeper, self.image.cluster_id)
                 await self._enter()
             except BrokerIdInUse as error:  # rule R7: the process that replaced our entry is the broker now
                 log.critical("another process has this broker's id: stopping (%s)", error.message)
-                self.lifecycle.stop_soon("another process has this broker's id", error.bare())
+                self.runtime.stop_soon("another process has this broker's id", error.bare())
             except KlogError as error:
                 reason = f"{error.message} ({error.hint})" if error.hint else error.message
                 if reason != last_reason:
@@ -504,8 +413,8 @@ class Broker:
 
     async def run_until_stopped(self) -> None:
         """Serve until `stop_soon`, then shut down. Raises the fault that ended the broker, if there was one."""
-        await self.lifecycle.stopping.wait()
-        self.lifecycle.state = BrokerState.STOPPING
+        await self.runtime.stopping.wait()
+        self.runtime.state = BrokerState.STOPPING
         await self.reports.leave()
         self.server.stop_accepting()
         self._watchdog.stop()
@@ -516,8 +425,8 @@ class Broker:
         self._endpoints.close()
         self.groups.close()
         await self.open_requests.drain(DRAIN_S)
-        for name in list(self.replicas.partitions):
-            self.replicas.partitions[name].finish()
+        for name in list(self.partitions):
+            self.partitions[name].finish()
         await self.executors.run(Purpose.OTHER, self.flusher.stop)
         await asyncio.sleep(0)  # lets the answers to the last flush go out
         self.replicas.close()
@@ -531,8 +440,8 @@ class Broker:
         await self.executors.run(Purpose.OTHER, self.zookeeper.stop)
         self.executors.close()
         log.info("stopped")
-        if self.lifecycle.failure is not None:
-            raise self.lifecycle.failure.bare()
+        if self.runtime.failure is not None:
+            raise self.runtime.failure.bare()
 
     async def _leave_registry(self) -> None:
         """End the registration and the term, in this order and before the connections.
@@ -552,6 +461,35 @@ class Broker:
             log.warning("the registration stays until the session ends: %s", error.message)
 
 
+def _create_cluster(zookeeper: ZooKeeper, log_dirs: LogDirs) -> str:
+    """In a thread: create a cluster if ZooKeeper has none, and return its id.
+
+    Raises WrongCluster if a log dir belongs to a cluster: ZooKeeper has lost it.
+    """
+    for one in log_dirs.dirs:
+        if one.meta.cluster_id is not None:
+            raise _forgotten(zookeeper, f"log dir {one.path} belongs to cluster {one.meta.cluster_id}")
+    return cluster.ensure_cluster(zookeeper)
+
+
+def _check_cluster(zookeeper: ZooKeeper, cluster_id: str) -> None:
+    """In a thread: raise WrongCluster if ZooKeeper no longer belongs to this broker's cluster."""
+    found = cluster.cluster_id(zookeeper)
+    if found is None:
+        raise _forgotten(zookeeper, f"this broker belongs to cluster {cluster_id}")
+    if found != cluster_id:
+        raise WrongCluster(
+            f"ZooKeeper {zookeeper.address} now belongs to cluster {found}, this broker to cluster {cluster_id}"
+        )
+
+
+def _forgotten(zookeeper: ZooKeeper, ours: str) -> WrongCluster:
+    return WrongCluster(
+        f"{ours}, and ZooKeeper {zookeeper.address} knows no cluster",
+        hint="is the address right, with its chroot? where ZooKeeper's data are lost: klog zookeeper rebuild",
+    )
+
+
 def run(config: BrokerConfig, *, ready_fd: int | None = None, parent: socket.socket | None = None) -> int:
     """Run a broker in this process until it is asked to stop; the exit code. Raises KlogError if it cannot start.
 
@@ -565,7 +503,7 @@ async def _run(config: BrokerConfig, ready_fd: int | None, parent: socket.socket
     broker = Broker(config)
     loop = asyncio.get_running_loop()
     starting = asyncio.ensure_future(broker.start())
-    stopping = asyncio.ensure_future(broker.lifecycle.stopping.wait())
+    stopping = asyncio.ensure_future(broker.runtime.stopping.wait())
     stopping.add_done_callback(lambda _: show_stopping())
 
     asked = StopRequest()
@@ -573,10 +511,10 @@ async def _run(config: BrokerConfig, ready_fd: int | None, parent: socket.socket
     def stop(number: signal.Signals) -> None:
         if not asked.again():
             return
-        if broker.lifecycle.is_stopping and number == signal.SIGINT:
+        if broker.runtime.is_stopping and number == signal.SIGINT:
             log.warning("interrupted again: ending at once")
             os._exit(130)
-        broker.lifecycle.stop_soon(number.name)
+        broker.runtime.stop_soon(number.name)
         starting.cancel()
 
     def heard(number: int, _: object) -> None:
@@ -590,7 +528,7 @@ async def _run(config: BrokerConfig, ready_fd: int | None, parent: socket.socket
     def left_alone() -> None:
         assert parent is not None
         loop.remove_reader(parent)
-        broker.lifecycle.stop_soon("the process that started this broker has ended")
+        broker.runtime.stop_soon("the process that started this broker has ended")
         starting.cancel()
 
     if parent is not None:
@@ -612,7 +550,7 @@ async def _run(config: BrokerConfig, ready_fd: int | None, parent: socket.socket
             parent.sendall(f"ready {host_port(host, port)}\n".encode())
     await broker.run_until_stopped()
     _stop_listening_to_signals()
-    return RESTART_CODE if broker.lifecycle.restart else 0
+    return RESTART_CODE if broker.runtime.restart else 0
 
 
 def _stop_listening_to_signals() -> None:

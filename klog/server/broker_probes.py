@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from klog.server.image import BrokerImage
-from klog.server.peer_addresses import PeerAddresses
 from klog.server.peer_probe import answers
 from klog.server.runtime import Identity
 
@@ -51,9 +50,8 @@ class _Probe:
 class BrokerProbes:
     """See the module. ``lies_after_s``: the time-out of brokers' sessions."""
 
-    def __init__(self, own_id: int, lies_after_s: float, identity: Identity | None = None) -> None:
+    def __init__(self, identity: Identity, lies_after_s: float) -> None:
         self._identity = identity
-        self._own_id = own_id
         self._lies_after_s = lies_after_s
         self._probes: dict[_Address, _Probe] = {}
         self._last: dict[int, _Probe] = {}
@@ -69,7 +67,7 @@ class BrokerProbes:
         now_s = asyncio.get_running_loop().time()
         found = set()
         for broker_id in broker_ids:
-            if broker_id == self._own_id:
+            if broker_id == self._identity.broker_id:
                 continue
             one = brokers.get(broker_id)
             if one is None:
@@ -114,8 +112,7 @@ class BrokerProbes:
 
     async def _run(self, one: BrokerImage, probe: _Probe) -> None:
         try:
-            addresses = PeerAddresses() if self._identity is None else self._identity.peer_addresses
-            address = addresses.to(one.endpoints, one.inter_address)
+            address = self._identity.peer_addresses.to(one.endpoints, one.inter_address)
             probe.opened = await answers(address.host, address.port, address.security)
         finally:
             now_s = asyncio.get_running_loop().time()

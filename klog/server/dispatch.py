@@ -45,8 +45,7 @@ from klog.protocol.versions import response_schema
 from klog.security.principal import ANONYMOUS
 from klog.server import unsupported_requests
 from klog.server.executors import Executors, Purpose
-from klog.server.long_requests import LongRequests
-from klog.server.request_slots import RequestSlots, WaitsFor
+from klog.server.request_slots import LongRequests, RequestSlots, WaitsFor
 from klog.server.runtime import CLIENT_ID_PREFIX
 from klog.server.throttling import MeteredReply, Throttling
 

@@ -1,6 +1,6 @@
 """The cluster's events: messages of the topic ``klog.events``.
 
-`Events.tell` records an event, from anywhere on the loop, and never waits. The topic has one partition; an event is
+`Events.record` records an event, from anywhere on the loop, and never waits. The topic has one partition; an event is
 JSON, its kind (`klog.event_kinds`) the key, so that ``klog events --follow`` shows each failover as it happens::
 
     {"ts": "2026-02-01T10:00:00.000Z", "broker": 1, "kind": "leader-elected", "topic": "t", "partition": 0, ...}
@@ -23,6 +23,7 @@ import logging
 import time
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
 from typing import Any, Final
@@ -92,17 +93,14 @@ class Events:
         self._identity = identity
         self._to_topic = to_topic
         self._kept: deque[dict[str, Any]] = deque()
-        self._underway: list[dict[str, Any]] = []
+        self._underway = 0
+        """The first so many are being sent, perhaps for the second time."""
         self._dropped_now = 0
         self._woken = asyncio.Event()
         self._all_sent = asyncio.Event()
         self._all_sent.set()
         self._sending: asyncio.Task[None] | None = None
         self._topic: EventsTopic | None = None
-
-    def tell(self, kind: str, /, **facts: Any) -> None:
-        """`record` with the facts as keywords."""
-        self.record(kind, facts)
 
     def record(self, kind: str, facts: Mapping[str, Any]) -> None:
         """Record an event. The facts are JSON values: numbers, texts, lists, dicts."""
@@ -118,8 +116,8 @@ class Events:
         return datetime.fromtimestamp(now_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
     def _keep(self, event: dict[str, Any]) -> None:
-        if len(self._kept) >= KEPT_MAX:
-            self._kept.popleft()
+        if len(self._kept) >= KEPT_MAX + self._underway:
+            del self._kept[self._underway]
             self.dropped += 1
             self._dropped_now += 1
         self._kept.append(event)
@@ -133,6 +131,7 @@ class Events:
         if self._to_topic:
             self._topic = topic
             self._sending = runtime.spawn(self._send(topic))
+            runtime.spawn(topic.keep())
 
     async def sent(self) -> None:
         """Wait until no event waits to be sent."""
@@ -147,7 +146,7 @@ class Events:
                 async with asyncio.timeout(LAST_WORDS_S):
                     await self._all_sent.wait()
             except TimeoutError:
-                log.debug("%d events are not sent any more", len(self._kept) + len(self._underway))
+                log.debug("%d events are not sent any more", len(self._kept))
         self._sending.cancel()
         await asyncio.gather(self._sending, return_exceptions=True)
         await self._topic.close()
@@ -155,12 +154,12 @@ class Events:
     async def _send(self, topic: EventsTopic) -> None:
         retry_s, warned = RETRY_S_MIN, ""
         while True:
-            if not self._kept and not self._underway:
+            if not self._kept:
                 self._woken.clear()
                 self._all_sent.set()
                 await self._woken.wait()
             try:
-                if not await topic.is_there():
+                if not topic.is_there:
                     await asyncio.sleep(LOOK_AGAIN_S)
                     continue
                 await self._send_some(topic)
@@ -169,7 +168,7 @@ class Events:
                 lasts = retry_s == RETRY_S_MAX and error.message != warned
                 warned = error.message if lasts else warned
                 level = logging.WARNING if lasts else logging.DEBUG
-                log.log(level, "%d events wait: %s", len(self._kept) + len(self._underway), error.message)
+                log.log(level, "%d events wait: %s", len(self._kept), error.message)
                 await asyncio.sleep(retry_s)
                 retry_s = min(2 * retry_s, RETRY_S_MAX)
             except Exception:
@@ -178,112 +177,96 @@ class Events:
 
     async def _send_some(self, topic: EventsTopic) -> None:
         """Send the oldest events. After an error the same batch is sent again, so that no event arrives twice."""
+        kept = self._kept
         if not self._underway:
             if self._dropped_now:
-                self._underway.append(self._event("events-dropped", {"events": self._dropped_now}))
+                kept.appendleft(self._event("events-dropped", {"events": self._dropped_now}))
                 self._dropped_now = 0
-            while self._kept and len(self._underway) < BATCH_EVENTS_MAX:
-                self._underway.append(self._kept.popleft())
+            self._underway = min(len(kept), BATCH_EVENTS_MAX)
+        sent = list(islice(kept, self._underway))
         now = self._now_text()
-        for event in self._underway:  # from ahead of now: told before this clock was known to be wrong
+        for event in sent:  # from ahead of now: told before this clock was known to be wrong
             event["ts"] = min(event["ts"], now)
-        records = [_record(event) for event in self._underway]
-        fit = _how_many_fit(records)
-        if fit < len(records):
-            self._put_back(fit)
-        if not await topic.produce(records[:fit]):
-            if fit > 1:  # the topic's max.message.bytes is less than the default
-                self._put_back(fit // 2)
+        records = [_record(event) for event in sent]
+        self._underway = _how_many_fit(records)
+        if not await topic.produce(records[: self._underway]):
+            if self._underway > 1:  # the topic's max.message.bytes is less than the default
+                self._underway //= 2
                 return
             self.dropped += 1
             log.warning("an event of %d bytes is too large for the topic %s", len(records[0].value or b""), TOPIC)
-        self._underway.clear()
-
-    def _put_back(self, first: int) -> None:
-        """Put events under way back, but the first ``first``."""
-        self._kept.extendleft(reversed(self._underway[first:]))
-        del self._underway[first:]
+        for _ in range(self._underway):
+            kept.popleft()
+        self._underway = 0
 
 
+@dataclass(eq=False, repr=False)
 class EventsTopic:
     """Creates the topic, and is an idempotent producer to its leader, whichever broker that is. Event loop only."""
 
-    def __init__(
-        self,
-        runtime: Runtime,
-        image: ClusterImage,
-        secret: Secret,
-        producer_ids: ProducerIds,
-        is_controller: Callable[[], bool],
-        answer_locally: Callable[[Any], Awaitable[Any]],
-    ) -> None:
-        """``answer_locally``: this broker's answer to its own request."""
-        self._runtime = runtime
-        self._image = image
-        self._secret = secret
-        self._producer_ids = producer_ids
-        self._is_controller = is_controller
-        self._answer_locally = answer_locally
-        self._brokers: frozenset[int] = frozenset()
-        self._same_since_s = 0.0
-        self._considered: frozenset[int] = frozenset()
-        """Brokers for which this broker, as the controller, has checked the number of replicas."""
-        self._channel: Channel | None = None
-        self._leader = -1
-        self._producer_id: int | None = None
-        self._sequence = 0
-        self._refusal: str | None = None
-        """The last logged reason why the topic could not be created."""
+    runtime: Runtime
+    image: ClusterImage
+    secret: Secret
+    producer_ids: ProducerIds
+    is_controller: Callable[[], bool]
+    answer_locally: Callable[[Any], Awaitable[Any]]
+    """This broker's answer to its own request."""
+    _channel: Channel | None = None
+    _leader = -1
+    _producer_id: int | None = None
+    _sequence = 0
 
     @property
     def is_connected(self) -> bool:
         return self._channel is not None and not self._channel.is_closed
 
-    async def is_there(self) -> bool:
-        """Whether the topic exists; starts its creation if that is this broker's task."""
-        if TOPIC in self._image.topics:
-            return True
-        brokers, now_s = frozenset(self._image.brokers), self._runtime.loop.time()
-        if brokers != self._brokers:
-            self._brokers, self._same_since_s = brokers, now_s
-        if not brokers or not self._is_controller() or now_s - self._same_since_s < SETTLE_S:
-            return False
-        topic = {
-            "name": TOPIC,
-            "num_partitions": 1,
-            "replication_factor": min(REPLICAS_MAX, len(brokers)),
-            "assignments": [],
-            "configs": [{"name": name, "value": value} for name, value in SETTINGS.items()],
-        }
-        asked = codec.request(ApiKey.CREATE_TOPICS, 5, topics=[topic], timeout=30_000, validate_only=False)
-        answer = (await self._answer_locally(asked)).topics[0]
-        if answer.error_code.value and answer.error_message != self._refusal:
-            self._refusal = answer.error_message
-            log.warning("the topic %s cannot be made yet: %s", TOPIC, answer.error_message)
-        return False  # the image has the topic as soon as it can be used
+    @property
+    def is_there(self) -> bool:
+        return TOPIC in self.image.topics
 
-    async def keep_replicas(self) -> None:
-        """Reassign the topic to more brokers, if it was created when there were fewer of them.
+    # --- as the controller --------------------------------------------------------------------------------------------
+
+    async def keep(self) -> None:
+        """Create the topic, and add replicas if there were fewer brokers then.
 
         Only after brokers have joined, or at the beginning of a controller's term: a plan that empties a broker may
         leave fewer replicas on purpose.
         """
+        considered: frozenset[int] = frozenset()
+        refusal = None
         while True:
-            news = self._image.news
-            brokers = frozenset(self._image.brokers)
-            if TOPIC not in self._image.topics or not self._is_controller() or brokers <= self._considered:
-                await news.wait()
+            await asyncio.sleep(LOOK_AGAIN_S)
+            brokers, was_there = frozenset(self.image.brokers), self.is_there
+            if not self.is_controller() or not brokers or (was_there and brokers <= considered):
                 continue
-            self._considered |= brokers
             await asyncio.sleep(SETTLE_S)
-            await self._add_replicas()
+            if was_there:
+                considered |= brokers
+                await self._add_replicas()
+            elif brokers == self.image.brokers.keys() and self.is_controller():
+                before, refusal = refusal, await self._create(len(brokers))
+                if refusal is not None and refusal != before:
+                    log.warning("the topic %s cannot be made yet: %s", TOPIC, refusal)
+
+    async def _create(self, brokers: int) -> str | None:
+        """Why the topic cannot be created; None where it is, or will be in the image in a moment."""
+        topic = {
+            "name": TOPIC,
+            "num_partitions": 1,
+            "replication_factor": min(REPLICAS_MAX, brokers),
+            "assignments": [],
+            "configs": [{"name": name, "value": value} for name, value in SETTINGS.items()],
+        }
+        asked = codec.request(ApiKey.CREATE_TOPICS, 5, topics=[topic], timeout=30_000, validate_only=False)
+        answer = (await self.answer_locally(asked)).topics[0]
+        return answer.error_message if answer.error_code.value else None
 
     async def _add_replicas(self) -> None:
-        topic = self._image.topics.get(TOPIC)
-        if topic is None or not self._is_controller():
+        topic = self.image.topics.get(TOPIC)
+        if topic is None or not self.is_controller():
             return
         there = list(topic.partitions[0].replicas)
-        others = [one for one in sorted(self._image.brokers) if one not in there]
+        others = [one for one in sorted(self.image.brokers) if one not in there]
         wanted = (there + others)[: max(REPLICAS_MAX, len(there))]
         if wanted == there:
             return
@@ -293,16 +276,18 @@ class EventsTopic:
             timeout=30_000,
             topics=[{"name": TOPIC, "partitions": [{"partition_index": 0, "replicas": wanted}]}],
         )
-        answer = await self._answer_locally(asked)
+        answer = await self.answer_locally(asked)
         for one in [answer, *(outcome for asked_topic in answer.responses for outcome in asked_topic.partitions)]:
             if one.error_code.value:
                 log.warning("the topic %s gets no further replicas: %s", TOPIC, one.error_message)
+
+    # --- the producer -------------------------------------------------------------------------------------------------
 
     async def produce(self, records: list[Record]) -> bool:
         """Have the records committed, in order; False if they never will be. KlogError: retry the same later."""
         channel = await self._to_leader()
         if self._producer_id is None:
-            self._producer_id, self._sequence = await self._producer_ids.next(), 0
+            self._producer_id, self._sequence = await self.producer_ids.next(), 0
         batch = encode_batch(
             records, producer_id=self._producer_id, producer_epoch=0, base_sequence=self._sequence & 0x7FFFFFFF
         )
@@ -327,7 +312,7 @@ class EventsTopic:
         raise KlogError(f"the leader of {TOPIC}, broker {self._leader}, answers {answer.error_code.name}")
 
     async def _to_leader(self) -> Channel:
-        image = self._image
+        image = self.image
         leader = image.topics[TOPIC].partitions[0].leader
         if self._channel is not None and (leader != self._leader or self._channel.is_closed):
             await self.close()
@@ -335,9 +320,9 @@ class EventsTopic:
             where = image.brokers.get(leader)
             if where is None:
                 raise KlogError(f"the leader of {TOPIC} is not known")
-            client_id = f"klog-events-{self._runtime.broker_id}"
+            client_id = f"klog-events-{self.runtime.broker_id}"
             self._channel = await connect(
-                self._runtime.identity, self._secret, where, timeout_s=ANSWER_WITHIN_S, client_id=client_id
+                self.runtime.identity, self.secret, where, timeout_s=ANSWER_WITHIN_S, client_id=client_id
             )
             self._leader = leader
         return self._channel

@@ -25,7 +25,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from enum import Enum
 from queue import SimpleQueue
-from typing import Any, Final, NamedTuple, ParamSpec, TypeVar
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from klog.errors import RequestTimedOut
 from klog.net.round_robin import RoundRobin
@@ -35,62 +35,42 @@ P = ParamSpec("P")
 
 
 class Purpose(Enum):
-    """The purpose of a pool. One pool each, or one per log dir where it says so."""
+    """Of a pool, or of one per log dir where it says so: its name, its threads, and for one that serves clients the
+    limit of waiting work."""
 
-    ELECTIONS = "elections"
+    def __init__(self, label: str, threads: int, waiting_max: int | None = None) -> None:
+        self.label = label
+        self.threads = threads
+        self.waiting_max = waiting_max
+
+    ELECTIONS = "elections", 4
     """The controller's and the candidates' reads and writes in ZooKeeper."""
-    IN_SYNC = "in-sync"
+    IN_SYNC = "in-sync", 4
     """Leaders' writes of their in-sync sets, and the leadership transfers they ask for."""
-    REPLICAS = "replicas"
+    REPLICAS = "replicas", 4
     """LeaderAndIsr and StopReplica: opening, creating, truncating, repairing, deleting logs. One pool per log dir."""
-    FOLLOWERS = "followers"
+    FOLLOWERS = "followers", 4
     """Followers' fetches of data that is not in the page cache. One pool per log dir."""
-    COLD_READS = "cold-reads"
+    COLD_READS = "cold-reads", 4
     """Messages that are not in the page cache. One pool per log dir."""
-    LOOK_UPS = "look-ups"
+    LOOK_UPS = "look-ups", 2, 1000
     """Look-ups by time or by count, checksums. One pool per log dir."""
-    UNPACKING = "unpacking"
+    UNPACKING = "unpacking", 2, 10_000
     """Decompression of batches: CPU work."""
-    ANSWERS = "answers"
+    ANSWERS = "answers", 2, 1000
     """Encoding of answers with many elements: CPU work."""
-    AUTHENTICATION = "authentication"
+    AUTHENTICATION = "authentication", 2, 1000
     """Stretching clients' passwords: CPU work."""
-    UPKEEP = "upkeep"
+    UPKEEP = "upkeep", 4
     """Retention, checkpoints, rebuilding of counts. One pool per log dir."""
-    GROUPS = "groups"
+    GROUPS = "groups", 4
     """Reads about groups in ZooKeeper."""
-    SCHEMAS = "schemas"
+    SCHEMAS = "schemas", 2
     """The schema registry in ZooKeeper."""
-    ACLS = "acls"
+    ACLS = "acls", 1, 1000
     """Clients' changes of ACLs and quotas in ZooKeeper."""
-    OTHER = "other"
+    OTHER = "other", 4
     """Starting, stopping, producer ids."""
-
-
-THREADS: Final = {
-    Purpose.ELECTIONS: 4,
-    Purpose.IN_SYNC: 4,
-    Purpose.REPLICAS: 4,
-    Purpose.FOLLOWERS: 4,
-    Purpose.COLD_READS: 4,
-    Purpose.LOOK_UPS: 2,
-    Purpose.UNPACKING: 2,
-    Purpose.ANSWERS: 2,
-    Purpose.AUTHENTICATION: 2,
-    Purpose.UPKEEP: 4,
-    Purpose.GROUPS: 4,
-    Purpose.SCHEMAS: 2,
-    Purpose.ACLS: 1,
-    Purpose.OTHER: 4,
-}
-WAITING_MAX: Final = {
-    Purpose.LOOK_UPS: 1000,
-    Purpose.UNPACKING: 10_000,
-    Purpose.ANSWERS: 1000,
-    Purpose.AUTHENTICATION: 1000,
-    Purpose.ACLS: 1000,
-}
-"""The limit of waiting work, for purposes that serve clients."""
 
 
 class Executors:
@@ -128,8 +108,8 @@ class Executors:
         if pool is None:
             if self._is_closed:
                 raise RuntimeError("the broker has stopped")
-            name = f"{purpose.value} {disk}".strip()
-            pool = self._pools[purpose, disk] = _Pool(name, THREADS[purpose], WAITING_MAX.get(purpose))
+            name = f"{purpose.label} {disk}".strip()
+            pool = self._pools[purpose, disk] = _Pool(name, purpose.threads, purpose.waiting_max)
         return pool
 
     def close(self) -> None:

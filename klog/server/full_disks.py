@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Set
+from dataclasses import dataclass
 from uuid import UUID
 
 from klog.coordination import topics
@@ -32,28 +33,21 @@ GONE_WITHIN_S = 5.0
 """How long to wait for the removal of a purged topic's files, before another one is purged."""
 
 
+@dataclass(eq=False)
 class FullDisks:
     """Event loop only."""
 
-    def __init__(
-        self,
-        runtime: Runtime,
-        image: ClusterImage,
-        log_dirs: LogDirs,
-        controller: Controller,
-        election: ControllerElection,
-    ) -> None:
-        self._runtime = runtime
-        self._image = image
-        self._log_dirs = log_dirs
-        self._controller = controller
-        self._election = election
+    runtime: Runtime
+    image: ClusterImage
+    log_dirs: LogDirs
+    controller: Controller
+    election: ControllerElection
 
     async def run(self) -> None:
         """Run while the broker serves."""
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
-            for one in self._log_dirs.dirs:
+            for one in self.log_dirs.dirs:
                 if one.is_full and one.failure is None and not one.is_stalled:
                     try:
                         await self._make_room(one)
@@ -61,26 +55,26 @@ class FullDisks:
                         log.warning("log dir %s is full, and no deleted topic is purged: %s", one.path, error.message)
 
     async def _make_room(self, log_dir: LogDir) -> None:
-        served = self._image.topics
+        served = self.image.topics
         unserved = {topic_id for name, topic_id in list(log_dir.topic_ids.items()) if name.topic not in served}
         if not unserved:
             return
-        topic = await self._runtime.executors.run(Purpose.OTHER, self._oldest, log_dir, unserved)
+        topic = await self.runtime.executors.run(Purpose.OTHER, self._oldest, log_dir, unserved)
         if topic is None or topic.topic_id is None:
             return
-        where = f"log dir {log_dir.path} of broker {self._runtime.broker_id} is full"
+        where = f"log dir {log_dir.path} of broker {self.runtime.broker_id} is full"
         log.warning("topic %s, deleted before, is purged before its time: %s", topic.name, where)
-        if self._controller.active:
-            actor = Actor(self._runtime.identity.client_id, "")
-            await self._controller.deleted_topics.purge(topic.topic_id, actor=actor)
+        if self.controller.active:
+            actor = Actor(self.runtime.identity.client_id, "")
+            await self.controller.deleted_topics.purge(topic.topic_id, actor=actor)
         else:
-            await self._election.ask(codec.request(ApiKey.PURGE_TOPIC, 0, topic_id=topic.topic_id))
+            await self.election.ask(codec.request(ApiKey.PURGE_TOPIC, 0, topic_id=topic.topic_id))
         await asyncio.sleep(GONE_WITHIN_S)
 
     def _oldest(self, log_dir: LogDir, unserved: Set[UUID]) -> Topic | None:
         """In a thread: the earliest deleted topic with a log on this disk; None if the disk has space again."""
-        wanted = ROOM_BYTES_MIN + self._runtime.config.integer("message.max.bytes")
+        wanted = ROOM_BYTES_MIN + self.runtime.config.integer("message.max.bytes")
         if log_dir.file_system.free_bytes(log_dir.path) >= wanted:
             return None
-        found = topics.deleted(self._runtime.zookeeper, {})
+        found = topics.deleted(self.runtime.zookeeper, {})
         return next((topic for topic, _ in found.values() if topic.topic_id in unserved), None)

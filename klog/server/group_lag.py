@@ -12,7 +12,7 @@ Limits
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from klog.clock import SYSTEM_CLOCK, Clock
@@ -20,7 +20,6 @@ from klog.coordination import committed, paths
 from klog.coordination.session import SessionState
 from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import KlogError
-from klog.metrics import Metric, Sample, one
 from klog.names import TopicPartition
 from klog.replication.led_partition import LedPartition
 from klog.storage.lookup_budget import LookupBudget
@@ -110,39 +109,3 @@ class GroupLags:
         time_ms = log.time_of(begin, budget)
         waiting_ms = None if time_ms is None or time_ms < 0 else max(0, self._clock.now_ms() - time_ms)
         return log.count(begin, high.offset), high.address - max(begin, log.start_address), waiting_ms
-
-
-def _metric(name: str, doc: str, number: Callable[[GroupLag], int | None]) -> Metric[GroupLags]:
-    def read(lags: GroupLags) -> Iterable[Sample]:
-        return [
-            ((lag.group, lag.partition.topic, str(lag.partition.partition)), value)
-            for lag in lags.read()
-            if (value := number(lag)) is not None
-        ]
-
-    return Metric(name, "gauge", ("group", "topic", "partition"), doc, read)
-
-
-OF_GROUP_LAGS: Final[tuple[Metric[GroupLags], ...]] = (
-    _metric(
-        "klog_group_lag_messages",
-        "Messages behind the committed offset of a group, counted exactly by the partition's leader. `end - committed` "
-        "does not count them: offsets are byte addresses.",
-        lambda lag: lag.messages,
-    ),
-    _metric("klog_group_lag_bytes", "Bytes of the log behind the committed offset of a group.", lambda lag: lag.bytes),
-    _metric(
-        "klog_group_lag_ms",
-        "For how long the first message behind the committed offset of a group has been there, by its timestamp; 0 "
-        "where there is none.",
-        lambda lag: lag.ms,
-    ),
-    Metric(
-        "klog_group_lag_cut",
-        "gauge",
-        (),
-        f"1 where this broker leaves lags out: beyond {GROUPS_MAX:,} groups, or {LAGS_MAX:,} partitions of groups that "
-        "it leads.",
-        one(lambda lags: int(lags.is_cut)),
-    ),
-)

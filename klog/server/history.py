@@ -16,7 +16,6 @@ from __future__ import annotations
 import asyncio
 from array import array
 from collections import deque
-from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from klog.clock import SYSTEM_CLOCK
@@ -106,7 +105,7 @@ def read(measured: Measured) -> Reading:
 class HistoryKeeper:
     """Keeps the history of a broker. Event loop only."""
 
-    def __init__(self, measured: Callable[[], Measured]) -> None:
+    def __init__(self, measured: Measured) -> None:
         self._measured = measured
         self._ends = OffsetHistory[TopicPartition](keeps_idle=True)
         self._history: History | None = None
@@ -127,7 +126,7 @@ class HistoryKeeper:
 
     def _offset_histories(self) -> tuple[OffsetHistory[TopicPartition], OffsetHistory[GroupPartition]]:
         """With the current values."""
-        measured, ends = self._measured(), self._ends
+        measured, ends = self._measured, self._ends
         led = measured.replicas.partitions
         read = {name for name, numbers in measured.runtime.measures.traffic.topics.items() if numbers.bytes_out}
         for name, partition in led.items():
@@ -143,5 +142,4 @@ class HistoryKeeper:
         return [] if self._history is None else self._history.points(since_ms, now)
 
     async def _read(self) -> Reading:
-        measured = self._measured()
-        return await measured.runtime.executors.run(Purpose.OTHER, read, measured)
+        return await self._measured.runtime.executors.run(Purpose.OTHER, read, self._measured)

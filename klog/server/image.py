@@ -138,13 +138,7 @@ def apply(image: ClusterImage, update: Any) -> set[str]:
             continue
         partitions = {
             one.partition_index: PartitionImage(
-                one.leader,
-                one.leader_epoch,
-                one.replicas,
-                one.isr,
-                one.offline,
-                one.adding,
-                one.removing,
+                one.leader, one.leader_epoch, one.replicas, one.isr, one.offline, one.adding, one.removing
             )
             for one in topic.partitions
         }

@@ -33,25 +33,16 @@ REQUEST_S: Final = 30.0
 T = TypeVar("T")
 
 
-class LookUps:
-    """One for a broker. Event loop only."""
-
-    def __init__(self, executors: Executors) -> None:
-        self._executors = executors
-
-    def of(self, connection: Connection | None) -> LookUp:
-        """The look-ups of one request; ``connection``: None for the broker's own."""
-        turn = asyncio.Lock() if connection is None else connection.states.setdefault(self, asyncio.Lock())
-        return LookUp(self._executors, connection, turn)
-
-
 class LookUp:
-    """The look-ups of one request. A context manager for one task; it costs nothing until the first look-up."""
+    """The look-ups of one request. A context manager for one task; it costs nothing until the first look-up.
 
-    def __init__(self, executors: Executors, connection: Connection | None, turn: asyncio.Lock) -> None:
+    ``connection``: None for the broker's own.
+    """
+
+    def __init__(self, executors: Executors, connection: Connection | None) -> None:
         self._executors = executors
         self._connection = connection
-        self._turn = turn
+        self._turn = asyncio.Lock() if connection is None else connection.states.setdefault(LookUp, asyncio.Lock())
         self._has_turn = False
         self._until_s = time.monotonic() + REQUEST_S
 

@@ -9,18 +9,17 @@ Everything is read in the scraping thread, from objects that belong to the event
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from klog.coordination.group_slots import SLOTS
 from klog.coordination.session import SessionState
 from klog.groups.phases import Phase
-from klog.metrics import Kind, Metric, RequestMeter, Sample, Throttled, one, times_of
+from klog.metrics import Metric, RequestMeter, Sample, Throttled, counter, gauge, summary, times_of
 from klog.protocol.apis import api_name
-from klog.server.connection_metrics import OF_SERVER
-from klog.server.group_lag import OF_GROUP_LAGS, GroupLags
+from klog.server.group_lag import GROUPS_MAX, LAGS_MAX, GroupLag, GroupLags
 
 if TYPE_CHECKING:
     import psutil
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
     from klog.server.events import Events
     from klog.server.groups.coordinator import Coordinator
     from klog.server.image import ClusterImage, PartitionImage
-    from klog.server.lifecycle import Lifecycle
     from klog.server.listener_security import ListenerSecurity
     from klog.server.purgatory import Purgatory
     from klog.server.replicas.replicas import Replicas
@@ -40,16 +38,11 @@ if TYPE_CHECKING:
     from klog.storage.log import Log
     from klog.storage.log_dir import LogDir, LogDirs
 
-STATES: Final = {"Starting": 1, "RunningAsBroker": 3, "RunningAsController": 4, "BrokerShuttingDown": 7}
-"""0.8's numbers of a broker's states; klog's brokers have no others."""
 
-
-@dataclass(frozen=True)
 class Measured:
-    """The parts of a broker that the table reads."""
+    """The parts of a broker that the table reads. The broker is one."""
 
     runtime: Runtime
-    lifecycle: Lifecycle
     image: ClusterImage
     log_dirs: LogDirs
     replicas: Replicas
@@ -85,14 +78,6 @@ def under_replicated(measured: Measured) -> int:
     return sum(len(one.isr) < len(one.replicas) for one in _led(measured))
 
 
-def _under_min_isr(measured: Measured) -> int:
-    return sum(len(one.isr) < one.min_isr for one in _led(measured))
-
-
-def _at_min_isr(measured: Measured) -> int:
-    return sum(len(one.isr) == one.min_isr < len(one.replicas) for one in _led(measured))
-
-
 def _reassigning(measured: Measured) -> int:
     """Partitions led here that are being reassigned, by the controller's last update."""
     topics = measured.image.topics
@@ -108,21 +93,6 @@ def _all(measured: Measured) -> list[PartitionImage]:
     return [found for topic in list(measured.image.topics.values()) for found in topic.partitions.values()]
 
 
-def _of_controller(count: Callable[[Measured], int]) -> Number:
-    """Only the controller reports facts of the cluster; other brokers report 0, so that a sum over brokers is right."""
-    return lambda measured: count(measured) if measured.controller.active else 0
-
-
-def _traffic_numbers(field: str) -> Read:
-    def read(measured: Measured) -> Iterable[Sample]:
-        traffic = measured.runtime.measures.traffic
-        yield (), getattr(traffic.total(), field)
-        for topic, numbers in list(traffic.topics.items()):
-            yield (topic,), getattr(numbers, field)
-
-    return read
-
-
 def _requests(measured: Measured) -> Iterator[tuple[str, RequestMeter]]:
     """The requests that have been received at least once."""
     for key, meter in list(measured.runtime.measures.requests.items()):
@@ -130,11 +100,9 @@ def _requests(measured: Measured) -> Iterator[tuple[str, RequestMeter]]:
             yield api_name(key), meter
 
 
-def _request_times(which: str) -> Read:
-    def read(measured: Measured) -> Iterable[Sample]:
-        return [((name,), times_of([getattr(meter, which)])) for name, meter in _requests(measured)]
-
-    return read
+def _memory_free(measured: Measured) -> float | None:
+    free = measured.server.shared.memory_pool.free_bytes
+    return None if math.isinf(free) else free
 
 
 def _logs(number: Callable[[Log], int]) -> Read:
@@ -175,6 +143,14 @@ def _groups(phase: Phase) -> Number:
     return lambda measured: sum(group.phase is phase for group in measured.groups.cache.groups)
 
 
+def _lags(number: Callable[[GroupLag], int | None]) -> Read:
+    return lambda measured: [
+        ((lag.group, lag.partition.topic, str(lag.partition.partition)), value)
+        for lag in measured.group_lags.read()
+        if (value := number(lag)) is not None
+    ]
+
+
 def _session(measured: Measured) -> Iterable[Sample]:
     now = measured.runtime.zookeeper.state
     return [((state.name,), int(state is now)) for state in SessionState]
@@ -183,32 +159,36 @@ def _session(measured: Measured) -> Iterable[Sample]:
 # --- The table --------------------------------------------------------------------------------------------------------
 
 _PARTITION = ("topic", "partition")
-
-
-def _metric(kind: Kind) -> Callable[..., Metric[Measured]]:
-    """Declares metrics of a kind: ``read`` returns the number, or with labels the samples."""
-
-    def declare(name: str, doc: str, read: Callable[[Measured], Any], *labels: str) -> Metric[Measured]:
-        return Metric(name, kind, labels, doc, read if labels else one(read))
-
-    return declare
-
-
-_counter, _gauge, _summary = _metric("counter"), _metric("gauge"), _metric("summary")
-
-
-def _of(part: Callable[[Measured], Source], metric: Metric[Source]) -> Metric[Measured]:
-    """A metric that is read from one part of the broker."""
-    return Metric(metric.name, metric.kind, metric.labels, metric.doc, lambda measured: metric.read(part(measured)))
+_GROUP_PARTITION = ("group", *_PARTITION)
 
 
 def _traffic(name: str, field: str, doc: str) -> Metric[Measured]:
     """Kafka's two MBeans of one name: of all topics, without a label, and of each topic that was used."""
-    return _counter(
-        f"kafka_server_brokertopicmetrics_{name}_total",
-        doc + " Without a label: of all topics.",
-        _traffic_numbers(field),
-        "topic",
+
+    def read(measured: Measured) -> Iterable[Sample]:
+        traffic = measured.runtime.measures.traffic
+        yield (), getattr(traffic.total(), field)
+        for topic, numbers in list(traffic.topics.items()):
+            yield (topic,), getattr(numbers, field)
+
+    return counter(
+        f"kafka_server_brokertopicmetrics_{name}_total", doc + " Without a label: of all topics.", read, "topic"
+    )
+
+
+def _request_times(name: str, field: str, doc: str) -> Metric[Measured]:
+    def read(measured: Measured) -> Iterable[Sample]:
+        return [((request,), times_of([getattr(meter, field)])) for request, meter in _requests(measured)]
+
+    return summary(f"kafka_network_requestmetrics_{name}timems", doc, read, "request")
+
+
+def _of_cluster(name: str, doc: str, count: Number) -> Metric[Measured]:
+    """Only the controller reports facts of the cluster; other brokers report 0, so that a sum over brokers is right."""
+    return gauge(
+        f"kafka_controller_kafkacontroller_{name}count",
+        doc,
+        lambda measured: count(measured) if measured.controller.active else 0,
     )
 
 
@@ -230,128 +210,163 @@ def _table() -> tuple[Metric[Measured], ...]:
             "failed_fetches",
             "Fetch requests that were refused, counted for each partition in them.",
         ),
-        _counter(
+        counter(
             "kafka_server_brokertopicmetrics_replicationbytesin_total",
             "Bytes of batches that this broker received as a follower.",
             lambda measured: measured.runtime.measures.replication_bytes_in,
         ),
-        _counter(
+        counter(
             "kafka_server_brokertopicmetrics_replicationbytesout_total",
             "Bytes of batches sent to followers.",
             lambda measured: measured.runtime.measures.replication_bytes_out,
         ),
         # --- requests
-        _counter(
+        counter(
             "klog_requests_denied_total",
             "Requests, or parts of them, that were denied for lack of a permission.",
             lambda measured: measured.runtime.measures.denied,
         ),
-        _counter(
+        counter(
             "klog_throttled_answers_total",
             "Answers that told a client to wait, and connections closed, beyond a quota; by the kind of quota.",
             _throttled(attrgetter("answers")),
             "quota",
         ),
-        _counter(
+        counter(
             "klog_throttled_seconds_total",
             "Throttle time of all those together.",
             _throttled(attrgetter("seconds")),
             "quota",
         ),
-        _gauge(
+        gauge(
             "klog_quota_meters",
             "Users, client ids and addresses with a quota that this broker has seen lately.",
             _throttled(lambda one: len(one.meters)),
             "quota",
         ),
-        _counter(
+        counter(
             "klog_quota_meters_dropped_total",
             "Users, client ids and addresses forgotten before their time, since too many came: they can take more.",
             _throttled(lambda one: one.meters.cut_short),
             "quota",
         ),
-        _counter(
+        counter(
             "kafka_network_requestmetrics_requests_total",
             "Requests by kind.",
             lambda measured: [((name,), meter.count) for name, meter in _requests(measured)],
             "request",
         ),
-        _summary(
-            "kafka_network_requestmetrics_totaltimems",
+        _request_times(
+            "total",
+            "total",
             "Milliseconds from the complete request to its complete answer; one in 64 of frequent requests is timed.",
-            _request_times("total"),
-            "request",
         ),
-        _summary(
-            "kafka_network_requestmetrics_localtimems",
-            "Milliseconds of a request in its handler.",
-            _request_times("local"),
-            "request",
+        _request_times("local", "local", "Milliseconds of a request in its handler."),
+        _request_times(
+            "remote", "remote", "Milliseconds that a request waited: for a flush, for replicas, for bytes to read."
         ),
-        _summary(
-            "kafka_network_requestmetrics_remotetimems",
-            "Milliseconds that a request waited: for a flush, for replicas, for bytes to read.",
-            _request_times("remote"),
-            "request",
-        ),
-        _summary(
-            "kafka_network_requestmetrics_requestqueuetimems",
+        _request_times(
+            "requestqueue",
+            "queued",
             "Milliseconds from the arrival of a request's last bytes until its handler begins.",
-            _request_times("queued"),
-            "request",
         ),
-        _summary(
-            "kafka_network_requestmetrics_responsesendtimems",
+        _request_times(
+            "responsesend",
+            "sent",
             "Milliseconds from the filled answer until the kernel has all of it: also behind earlier answers, and for "
             "a client that is slow to take them.",
-            _request_times("sent"),
-            "request",
         ),
-        _gauge(
+        gauge(
             "kafka_server_delayedoperationpurgatory_purgatorysize",
             "Requests that wait: Produce with acks=all to be committed, Fetch for more bytes.",
             lambda measured: [(("Produce",), measured.purgatory.produces), (("Fetch",), measured.purgatory.fetches)],
             "delayedOperation",
         ),
-        *(_of(lambda measured: measured.server, metric) for metric in OF_SERVER),
-        _counter(
+        gauge(
+            "kafka_server_socketservermetrics_connection_count",
+            "Connections of clients and of other brokers.",
+            lambda measured: len(measured.server.connections),
+        ),
+        gauge(
+            "kafka_network_socketserver_expiredconnectionskilledcount",
+            "Connections closed after connections.max.idle.ms.",
+            lambda measured: measured.server.idle_closed,
+        ),
+        gauge(
+            "kafka_network_socketserver_memorypoolused",
+            "Bytes held of requests that have come in part (queued.max.request.bytes).",
+            lambda measured: measured.server.shared.memory_pool.bytes,
+        ),
+        gauge(
+            "kafka_network_socketserver_memorypoolavailable",
+            "Bytes of queued.max.request.bytes that are free; none without a limit.",
+            _memory_free,
+        ),
+        gauge(
+            "klog_listener_connections",
+            "Connections of each listener.",
+            lambda measured: [((name,), count) for name, count in measured.server.admission.of_listener.copy().items()],
+            "listener",
+        ),
+        gauge(
+            "klog_listener_full",
+            "1 for a listener that has as many connections as it may: new ones wait.",
+            lambda measured: [((name,), 1) for name in measured.server.full_listeners],
+            "listener",
+        ),
+        counter(
+            "klog_listener_slowed_seconds_total",
+            "How long a listener took no connection since more had come than max.connection.creation.rate.",
+            lambda measured: [((name,), seconds) for name, seconds in measured.server.arrivals.slowed_s.copy().items()],
+            "listener",
+        ),
+        counter(
+            "klog_connections_refused_total",
+            "Connections closed because there were too many: of their address, or in all, when another broker came.",
+            lambda measured: [
+                (("max.connections.per.ip",), measured.server.admission.refused),
+                (("max.connections",), measured.server.admission.gave_way),
+            ],
+            "limit",
+        ),
+        counter(
             "klog_event_loop_cpu_seconds_total",
             "Processor seconds of the event loop: its rate is the share of one core in use, and 1 less that rate what "
             "Kafka shows as NetworkProcessorAvgIdlePercent and RequestHandlerAvgIdlePercent.",
             lambda measured: measured.runtime.measures.loop.cpu_seconds(),
         ),
         # --- replicas
-        _gauge(
+        gauge(
             "kafka_server_replicamanager_leadercount",
             "Partitions that this broker leads.",
             lambda measured: len(measured.replicas.partitions),
         ),
-        _gauge(
+        gauge(
             "kafka_server_replicamanager_partitioncount",
             "Replicas on this broker, led or followed.",
             lambda measured: sum(len(where.logs) for where in measured.log_dirs.dirs),
         ),
-        _gauge(
+        gauge(
             "kafka_server_replicamanager_underreplicatedpartitions",
             "Partitions led here with a replica that is not in sync.",
             under_replicated,
         ),
-        _gauge(
+        gauge(
             "kafka_server_replicamanager_underminisrpartitioncount",
             "Partitions led here with fewer replicas in sync than min.insync.replicas: acks=all is refused.",
-            _under_min_isr,
+            lambda measured: sum(len(one.isr) < one.min_isr for one in _led(measured)),
         ),
-        _gauge(
+        gauge(
             "kafka_server_replicamanager_atminisrpartitioncount",
             "Partitions led here that one more lost replica would stop.",
-            _at_min_isr,
+            lambda measured: sum(len(one.isr) == one.min_isr < len(one.replicas) for one in _led(measured)),
         ),
-        _gauge(
+        gauge(
             "kafka_server_replicamanager_reassigningpartitions",
             "Partitions led here that are being reassigned.",
             _reassigning,
         ),
-        _gauge(
+        gauge(
             "kafka_server_replicamanager_offlinereplicacount",
             "Replicas that this broker cannot serve: their disk is lost.",
             lambda measured: sum(
@@ -359,13 +374,13 @@ def _table() -> tuple[Metric[Measured], ...]:
                 for found in _all(measured)
             ),
         ),
-        _gauge(
+        gauge(
             "kafka_server_replicafetchermanager_maxlag",
             "Bytes (Kafka: messages) by which the slowest replica here is behind its leader's high watermark.",
             lambda measured: [(("Replica",), max_lag(measured))],
             "clientId",
         ),
-        _gauge(
+        gauge(
             "klog_replica_lag_bytes",
             "Bytes by which a follower is behind the log of its leader, which reports it; none for a follower that has "
             "not fetched since this broker leads.",
@@ -374,169 +389,180 @@ def _table() -> tuple[Metric[Measured], ...]:
             "partition",
             "replica",
         ),
-        _counter(
+        counter(
             "kafka_server_replicamanager_isrshrinks_total",
             "Times a leader here has removed a follower from the in-sync set.",
             _told("isr-shrunk"),
         ),
-        _counter(
+        counter(
             "kafka_server_replicamanager_isrexpands_total",
             "Times a leader here has added a follower to the in-sync set.",
             _told("isr-expanded"),
         ),
         # --- the controller
-        _gauge(
-            "kafka_controller_kafkacontroller_activecontrollercount",
+        _of_cluster(
+            "activecontroller",
             "1 on the controller, 0 on every other broker: the sum over a cluster is 1.",
-            _of_controller(lambda measured: 1),
+            lambda _: 1,
         ),
-        _gauge(
-            "kafka_controller_kafkacontroller_offlinepartitionscount",
+        _of_cluster(
+            "offlinepartitions",
             "Partitions without a leader; 0 on brokers that are not the controller, as in all metrics of this prefix.",
-            _of_controller(lambda measured: sum(found.leader < 0 for found in _all(measured))),
+            lambda measured: sum(found.leader < 0 for found in _all(measured)),
         ),
-        _gauge(
-            "kafka_controller_kafkacontroller_preferredreplicaimbalancecount",
+        _of_cluster(
+            "preferredreplicaimbalance",
             "Partitions that a replica other than the first one leads.",
-            _of_controller(
-                lambda measured: sum(found.leader != found.replicas[0] for found in _all(measured) if found.replicas)
-            ),
+            lambda measured: sum(found.leader != found.replicas[0] for found in _all(measured) if found.replicas),
         ),
-        _gauge(
-            "kafka_controller_kafkacontroller_globaltopiccount",
-            "Topics of the cluster.",
-            _of_controller(lambda measured: len(measured.image.topics)),
-        ),
-        _gauge(
-            "kafka_controller_kafkacontroller_globalpartitioncount",
-            "Partitions of the cluster.",
-            _of_controller(lambda measured: len(_all(measured))),
-        ),
-        _gauge(
-            "kafka_controller_kafkacontroller_activebrokercount",
-            "Brokers alive.",
-            _of_controller(lambda measured: len(measured.image.brokers)),
-        ),
-        _summary(
+        _of_cluster("globaltopic", "Topics of the cluster.", lambda measured: len(measured.image.topics)),
+        _of_cluster("globalpartition", "Partitions of the cluster.", lambda measured: len(_all(measured))),
+        _of_cluster("activebroker", "Brokers alive.", lambda measured: len(measured.image.brokers)),
+        summary(
             "kafka_controller_controllerstats_leaderelectionrateandtimems",
             "Milliseconds from the need of new leaders until ZooKeeper has them, for all that are decided together.",
             lambda measured: times_of([measured.runtime.measures.elections]),
         ),
-        _counter(
+        counter(
             "kafka_controller_controllerstats_uncleanleaderelections_total",
             "Elections of a replica that was not in sync.",
             _told("unclean-election"),
         ),
         # --- groups
-        _gauge(
+        gauge(
             "kafka_coordinator_group_groupmetadatamanager_numgroups",
             "Groups that this broker coordinates and that have members, or were asked for in the last ten minutes; the "
             "others are in ZooKeeper alone.",
             lambda measured: len(measured.groups.cache.groups),
         ),
         *(
-            _gauge(
+            gauge(
                 f"kafka_coordinator_group_groupmetadatamanager_numgroups{phase.value.lower()}",
                 f"Of those, the ones in the state {phase.value}.",
                 _groups(phase),
             )
             for phase in (Phase.EMPTY, Phase.PREPARING, Phase.COMPLETING, Phase.STABLE)
         ),
-        _gauge(
+        gauge(
             "klog_group_members",
             "Members of the groups that this broker coordinates.",
             lambda measured: sum(len(group.members) for group in measured.groups.cache.groups),
         ),
-        _gauge(
+        gauge(
             "klog_group_slots",
             f"Of the {SLOTS} slots that groups belong to, those this broker coordinates: the sum over a cluster is "
             f"{SLOTS}.",
             lambda measured: len(measured.groups.cache.slots),
         ),
-        _counter(
+        counter(
             "kafka_server_groupcoordinatormetrics_group_completed_rebalance_total",
             "Rebalances that the groups coordinated here have completed.",
             _told("rebalance"),
         ),
-        _counter(
+        counter(
             "kafka_server_groupcoordinatormetrics_offset_commit_total",
             "Offsets committed through this broker, counted per partition.",
             lambda measured: measured.runtime.measures.offsets_committed,
         ),
-        _summary(
+        summary(
             "klog_group_committimems",
             "Milliseconds of a successful commit, until ZooKeeper has it; `_count` is their number.",
             lambda measured: times_of([measured.runtime.measures.group_commits]),
         ),
-        *(_of(lambda measured: measured.group_lags, metric) for metric in OF_GROUP_LAGS),
+        gauge(
+            "klog_group_lag_messages",
+            "Messages behind the committed offset of a group, counted exactly by the partition's leader. `end - "
+            "committed` does not count them: offsets are byte addresses.",
+            _lags(attrgetter("messages")),
+            *_GROUP_PARTITION,
+        ),
+        gauge(
+            "klog_group_lag_bytes",
+            "Bytes of the log behind the committed offset of a group.",
+            _lags(attrgetter("bytes")),
+            *_GROUP_PARTITION,
+        ),
+        gauge(
+            "klog_group_lag_ms",
+            "For how long the first message behind the committed offset of a group has been there, by its timestamp; 0 "
+            "where there is none.",
+            _lags(attrgetter("ms")),
+            *_GROUP_PARTITION,
+        ),
+        gauge(
+            "klog_group_lag_cut",
+            f"1 where this broker leaves lags out: beyond {GROUPS_MAX:,} groups, or {LAGS_MAX:,} partitions of groups "
+            "that it leads.",
+            lambda measured: int(measured.group_lags.is_cut),
+        ),
         # --- logs
-        _summary(
+        summary(
             "kafka_log_logflushstats_logflushrateandtimems",
             "Milliseconds of a flush; one flush serves every append before it.",
             lambda measured: times_of(measured.flusher.times()),
         ),
-        _gauge("kafka_log_log_size", "Bytes of a replica's files.", _logs(lambda log: log.size_bytes), *_PARTITION),
-        _gauge(
+        gauge("kafka_log_log_size", "Bytes of a replica's files.", _logs(lambda log: log.size_bytes), *_PARTITION),
+        gauge(
             "kafka_log_log_logstartoffset",
             "The first offset of a replica.",
             _logs(lambda log: log.start_offset),
             *_PARTITION,
         ),
-        _gauge(
+        gauge(
             "kafka_log_log_logendoffset",
             "The offset after a replica's last message.",
             _logs(lambda log: log.end.offset),
             *_PARTITION,
         ),
-        _gauge(
+        gauge(
             "kafka_log_logmanager_offlinelogdirectorycount",
             "Log dirs that have failed.",
             lambda measured: (
                 len(measured.log_dirs.offline) + sum(where.failure is not None for where in measured.log_dirs.dirs)
             ),
         ),
-        _gauge(
+        gauge(
             "klog_log_dir_full",
             "1 while a log dir refuses appends because it is full.",
             _dirs(lambda where: int(where.is_full)),
             "dir",
         ),
         # --- who is there
-        _gauge(
+        gauge(
             "klog_certificate_days_left",
             "Days until the first of a listener's own certificates expires; negative once it has.",
             lambda measured: [((name,), days) for name, days in measured.listener_security.days_left().items()],
             "listener",
         ),
-        _counter(
+        counter(
             "klog_connections_turned_away_total",
             "Connections closed for another protocol than the listener's, a failed handshake or login, or too many.",
             lambda measured: measured.server.shared.rejected_peers.count,
         ),
         # --- the broker
-        _gauge(
+        gauge(
             "kafka_server_kafkaserver_brokerstate",
             "1 starting, 2 recovering, 3 running, 4 running as controller, 6 and 7 shutting down.",
-            lambda measured: STATES[measured.lifecycle.state.value],
+            lambda measured: measured.runtime.state.number,
         ),
-        _gauge(
+        gauge(
             "kafka_server_sessionexpirelistener_sessionstate",
             "1 for the state that the ZooKeeper session is in, 0 for the others.",
             _session,
             "state",
         ),
-        _counter(
+        counter(
             "kafka_server_sessionexpirelistener_zookeeperexpires_total",
             "Times the ZooKeeper session has expired, after which the broker registers again.",
             _told("session-expired"),
         ),
-        _counter(
+        counter(
             "klog_events_told_total",
             "Events that this broker has recorded, by kind.",
             lambda measured: [((kind,), count) for kind, count in list(measured.events.told.items())],
             "kind",
         ),
-        _counter(
+        counter(
             "klog_events_dropped_total",
             "Events for the topic klog.events that never reached it.",
             lambda measured: measured.events.dropped,
@@ -559,8 +585,8 @@ def resident_bytes() -> int:
 
 
 OF_PROCESS: Final[tuple[Metric[Measured], ...]] = (
-    _gauge("process_resident_memory_bytes", "Resident memory in bytes.", lambda _: resident_bytes()),
-    _counter("process_cpu_seconds_total", "Processor seconds.", lambda _: sum(_process().cpu_times()[:2])),
-    _gauge("process_open_fds", "Open file descriptors.", lambda _: _process().num_fds()),
+    gauge("process_resident_memory_bytes", "Resident memory in bytes.", lambda _: resident_bytes()),
+    counter("process_cpu_seconds_total", "Processor seconds.", lambda _: sum(_process().cpu_times()[:2])),
+    gauge("process_open_fds", "Open file descriptors.", lambda _: _process().num_fds()),
 )
 """Prometheus' own library has these in a scrape; `klog metrics` shows them by its names."""

@@ -68,18 +68,9 @@ class _Curve(Generic[K]):
 class OffsetHistory(Generic[K]):
     """Event loop only. ``keeps_idle``: keep a number even without a change within the window."""
 
-    def __init__(
-        self,
-        *,
-        keeps_idle: bool,
-        clock: Clock = SYSTEM_CLOCK,
-        curves_max: int = CURVES_MAX,
-        points_max: int = POINTS_MAX,
-    ) -> None:
+    def __init__(self, *, keeps_idle: bool, clock: Clock = SYSTEM_CLOCK) -> None:
         self._keeps_idle = keeps_idle
         self._clock = clock
-        self._curves_max = curves_max
-        self._points_max = points_max
         self._curves: dict[K, _Curve[K]] = {}
         self._by_number: dict[int, _Curve[K]] = {}
         self._next = 0
@@ -96,7 +87,7 @@ class OffsetHistory(Generic[K]):
         if key not in self._curves:
             if value == UNKNOWN:
                 return
-            if len(self._curves) >= self._curves_max:
+            if len(self._curves) >= CURVES_MAX:
                 self._left_out = True
                 return
             self._curves[key] = self._by_number[self._next] = _Curve(self._next, key)
@@ -147,10 +138,10 @@ class OffsetHistory(Generic[K]):
 
     def _make_room(self) -> None:
         for _ in range(MERGES_A_MINUTE):
-            if self._points <= self._points_max or len(self._minutes) < 2:
+            if self._points <= POINTS_MAX or len(self._minutes) < 2:
                 break
             self._merge(self._shortest_pair())
-        while self._points > self._points_max:
+        while self._points > POINTS_MAX:
             self._drop_oldest()
 
     def _shortest_pair(self) -> int:

@@ -74,17 +74,24 @@ async def reach(identity: Identity, secret: Secret, there: Broker, *, timeout_s:
         raise CannotConnect(error.message) from None  # it is alive, but not reachable at its address for brokers
 
 
-async def probe(there: Broker, identity: Identity, *, timeout_s: float) -> None:
-    """Return when a process answers where the broker listens. Raises CannotConnect."""
-    channel = await Channel.connect(
+async def at_socket(
+    there: Broker, identity: Identity, *, timeout_s: float, introduction: Introduction | None = None
+) -> Channel:
+    """A channel to the socket where the broker itself listens. Raises CannotConnect."""
+    return await Channel.connect(
         *there.probe_address,
         connect_timeout_s=CONNECT_WITHIN_S,
         timeout_s=timeout_s,
         client_id=identity.client_id,
+        introduction=introduction,
         security=identity.peer_addresses.to_socket(there),
         server_name=there.inter_address[0],
     )
-    await channel.close()
+
+
+async def probe(there: Broker, identity: Identity, *, timeout_s: float) -> None:
+    """Return when a process answers where the broker listens. Raises CannotConnect."""
+    await (await at_socket(there, identity, timeout_s=timeout_s)).close()
 
 
 async def answers(host: str, port: int, security: ClientSecurity = OPEN, *, name: str | None = None) -> bool | None:

@@ -26,9 +26,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from klog.config import BrokerConfig
-from klog.coordination.process import python_command, show_stopping
+from klog.coordination.process import RESTART_CODE, python_command, show_stopping
 from klog.errors import HostError, InvalidConfig
-from klog.server.lifecycle import RESTART_CODE
 from klog.signals import StopRequest
 
 log = logging.getLogger(__name__)

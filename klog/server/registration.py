@@ -22,12 +22,11 @@ from klog.coordination import brokers
 from klog.coordination.brokers import Registration
 from klog.errors import BrokerIdInUse, CannotConnect, ClusterAuthorizationFailed, KlogError, NotLeader
 from klog.names import host_port
-from klog.net.channel import Channel
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
 from klog.secret import Secret
 from klog.server.executors import Purpose
-from klog.server.peer_probe import CONNECT_WITHIN_S, introduction
+from klog.server.peer_probe import at_socket, introduction
 from klog.server.runtime import Runtime
 
 log = logging.getLogger(__name__)
@@ -85,18 +84,9 @@ class OwnRegistration:
     async def _is_dead(self, held: Registration) -> bool:
         """Whether the holder is dead; False if unknown. Raises BrokerIdInUse if it is alive."""
         identity = self._identity
-        host, port = held.broker.probe_address
+        shown = introduction(identity.broker_id, self._secret, identity.broker_id)
         try:
-            channel = await Channel.connect(
-                host,
-                port,
-                connect_timeout_s=CONNECT_WITHIN_S,
-                timeout_s=ANSWER_WITHIN_S,
-                client_id=identity.client_id,
-                introduction=introduction(identity.broker_id, self._secret, identity.broker_id),
-                security=identity.peer_addresses.to_socket(held.broker),
-                server_name=held.broker.inter_address[0],
-            )
+            channel = await at_socket(held.broker, identity, timeout_s=ANSWER_WITHIN_S, introduction=shown)
         except ClusterAuthorizationFailed:
             return True  # another broker listens there now, or one of another cluster
         except CannotConnect as error:
@@ -109,8 +99,9 @@ class OwnRegistration:
             await channel.close()
         if answer.started_at_ms == identity.started_at_ms:
             return True  # this broker answered itself: it listens on the dead one's port
+        where = host_port(*held.broker.probe_address)
         raise BrokerIdInUse(
-            f"{_holder(held)} answers at {host_port(host, port)} and has the same log dirs: the folder was copied",
+            f"{_holder(held)} answers at {where} and has the same log dirs: the folder was copied",
             hint="stop that one first, or start with an empty log dir: it is filled from the other replicas",
         )
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from klog.coordination.registry_copy import FILE, PartitionCopy, RegistryCopy, TopicCopy
@@ -34,24 +34,17 @@ REST: Final = 20
 """The pause after a write, as a multiple of its duration."""
 
 
+@dataclass(eq=False)
 class RegistryCopies:
     """Event loop only."""
 
-    def __init__(
-        self,
-        runtime: Runtime,
-        image: ClusterImage,
-        log_dirs: LogDirs,
-        authority: Authority,
-        producer_ids: ProducerIds,
-    ) -> None:
-        self._runtime = runtime
-        self._image = image
-        self._log_dirs = log_dirs
-        self._authority = authority
-        self._producer_ids = producer_ids
-        self._changed = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
+    runtime: Runtime
+    image: ClusterImage
+    log_dirs: LogDirs
+    authority: Authority
+    producer_ids: ProducerIds
+    _changed: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    _task: asyncio.Task[None] | None = field(default=None, init=False)
 
     def changed(self) -> None:
         """The image has changed."""
@@ -79,13 +72,13 @@ class RegistryCopies:
     async def _write(self) -> None:
         self._changed.clear()
         copy = RegistryCopy(
-            cluster_id=self._image.cluster_id,
-            broker_id=self._runtime.broker_id,
+            cluster_id=self.image.cluster_id,
+            broker_id=self.runtime.broker_id,
             written_ms=time.time_ns() // 1_000_000,
-            controller_epoch=self._authority.epoch,
-            producer_ids_below=self._producer_ids.below,
+            controller_epoch=self.authority.epoch,
+            producer_ids_below=self.producer_ids.below,
         )
-        topics = list(self._image.topics.values())  # each is replaced when it changes, and never changed
+        topics = list(self.image.topics.values())  # each is replaced when it changes, and never changed
 
         def write(log_dir: LogDir) -> None:
             copied = {
@@ -102,11 +95,11 @@ class RegistryCopies:
             }
             log_dir.file_system.replace(f"{log_dir.path}/{FILE}", replace(copy, topics=copied).to_bytes())
 
-        for log_dir in self._log_dirs.dirs:
+        for log_dir in self.log_dirs.dirs:
             if log_dir.failure is not None:
                 continue
             try:
-                await self._runtime.executors.run_at(log_dir.path, Purpose.UPKEEP, write, log_dir)
+                await self.runtime.executors.run_at(log_dir.path, Purpose.UPKEEP, write, log_dir)
             except StorageError as error:
                 log.warning("%s: the copy of the registries is not written: %s", log_dir.path, error)
                 self._changed.set()

@@ -14,11 +14,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from enum import Enum
 from typing import Final, NamedTuple
+from weakref import WeakValueDictionary
 
-from klog.net.connection import Connection
+from klog.net.connection import Connection, while_open
 from klog.net.round_robin import RoundRobin
 from klog.net.turns import SLICE_S, Turns
 from klog.protocol.apis import OWN_KEYS_FROM, ApiKey
@@ -26,6 +28,8 @@ from klog.protocol.apis import OWN_KEYS_FROM, ApiKey
 SLOTS: Final = 512
 OF_ADDRESS: Final = 64
 """Some take seconds, such as a topic's deletion, and delay nothing else meanwhile."""
+LONG_MAX: Final = 32
+LONG_OF_ADDRESS_MAX: Final = 8
 
 
 class WaitsFor(Enum):
@@ -56,9 +60,8 @@ class _Waiting(NamedTuple):
 class RequestSlots:
     """Event loop only. Each `enter` needs a `leave`."""
 
-    def __init__(self, total: int = SLOTS, of_address: int = OF_ADDRESS) -> None:
-        self._free = total
-        self._of_address_max = of_address
+    def __init__(self) -> None:
+        self._free = SLOTS
         self._taken = Counter[str]()
         self._waiting = RoundRobin[_Waiting]()
         self._is_scheduled = False
@@ -83,7 +86,7 @@ class RequestSlots:
         self._schedule(turns)
 
     def _may_enter(self, address: str) -> bool:
-        return self._free > 0 and self._taken[address] < self._of_address_max
+        return self._free > 0 and self._taken[address] < OF_ADDRESS
 
     def _take(self, address: str) -> None:
         self._free -= 1
@@ -109,3 +112,47 @@ class RequestSlots:
             if ended_s >= until_s:
                 self._schedule(turns)
                 return
+
+
+class LongRequests:
+    """Limits clients' expensive requests under way. Event loop only.
+
+    A decoded element takes a hundred bytes, so a request of 100,000 elements some ten megabytes until it is answered;
+    and so does an answer until it has been taken. A request without a slot waits undecoded. Addresses have a limit of
+    their own: one that uses all its slots delays itself.
+    """
+
+    def __init__(self) -> None:
+        self._all = asyncio.Semaphore(LONG_MAX)
+        self._of_address = WeakValueDictionary[str, asyncio.Semaphore]()
+        """Address -> its slots, which the requests hold that have one or wait for one."""
+
+    @asynccontextmanager
+    async def in_hand(self, connection: Connection) -> AsyncIterator[None]:
+        """Wait for a slot. Cancels the task if the connection ends meanwhile."""
+        async with self.of_address(connection), self.of_all(connection):
+            yield
+
+    def of_address(self, connection: Connection) -> AbstractAsyncContextManager[None]:
+        """One of its address's slots."""
+        slots = self._of_address.setdefault(connection.address, asyncio.Semaphore(LONG_OF_ADDRESS_MAX))
+        return _waited_for(slots, connection)
+
+    def of_all(self, connection: Connection) -> AbstractAsyncContextManager[None]:
+        """One of the slots of all addresses."""
+        return _waited_for(self._all, connection)
+
+    def is_full(self, address: str) -> bool:
+        """Whether the next one of the address would wait."""
+        slots = self._of_address.get(address)
+        return self._all.locked() or (slots is not None and slots.locked())
+
+
+@asynccontextmanager
+async def _waited_for(slots: asyncio.Semaphore, connection: Connection) -> AsyncIterator[None]:
+    with while_open(connection):
+        await slots.acquire()
+    try:
+        yield
+    finally:
+        slots.release()

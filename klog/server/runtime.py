@@ -1,4 +1,4 @@
-"""What all parts of a broker share: settings, threads, the event loop, the ZooKeeper session.
+"""What all parts of a broker share: settings, threads, the event loop, the ZooKeeper session, the state.
 
 A part gets this and the parts that it works with, never the broker, so that a test can build it from the same few
 objects.
@@ -11,6 +11,7 @@ import functools
 import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from enum import Enum
 from typing import Any, TypeVar
 
 from klog.config import BrokerConfig
@@ -26,6 +27,19 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 CLIENT_ID_PREFIX = "klog-broker-"
+
+
+class BrokerState(Enum):
+    """0.8's names and numbers of a broker's states; klog's brokers have no others."""
+
+    STARTING = "Starting", 1
+    RUNNING = "RunningAsBroker", 3
+    CONTROLLER = "RunningAsController", 4
+    STOPPING = "BrokerShuttingDown", 7
+
+    def __init__(self, label: str, number: int) -> None:
+        self.label = label
+        self.number = number
 
 
 class Identity:
@@ -86,11 +100,26 @@ class Runtime:
         """Waits until the events so far are in ``klog.events``."""
         self.stopping = asyncio.Event()
         """Set when the controlled shutdown begins."""
+        self.state = BrokerState.STARTING
+        """Any thread may read it."""
+        self.restart = False
+        """Whether to serve again after the stop."""
+        self.failure: KlogError | None = None
+        """The fault that ends the broker; None after a request to stop."""
         self._tasks: set[asyncio.Task[Any]] = set()
 
     @property
     def is_stopping(self) -> bool:
         return self.stopping.is_set()
+
+    def stop_soon(self, reason: str, failure: KlogError | None = None, *, restart: bool = False) -> None:
+        """Start the controlled shutdown. The first call's reason and ``restart`` count."""
+        if failure is not None:
+            self.failure = failure
+        if not self.is_stopping:
+            log.info("stopping: %s", reason)
+            self.restart = restart
+            self.stopping.set()
 
     @property
     def broker_id(self) -> int:

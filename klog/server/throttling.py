@@ -28,7 +28,7 @@ from __future__ import annotations
 import struct
 import time
 from collections.abc import Callable, Coroutine, Generator, Mapping
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from functools import cache, partial
 from typing import Any, Final
 
@@ -130,7 +130,7 @@ class Throttling:
             return FREE
         bucket = self._buckets.of(limit.scope, self._clock())
         note = partial(self.note, key, user, client, host)
-        return Mutations(bucket, limit.rate, self._clock, note, is_strict=is_strict)
+        return Mutations(bucket, limit.rate, self._clock, note, is_strict)
 
     def note(self, key: QuotaKey, user: str, client: str, host: str, wait_s: float) -> None:
         """Count a throttled client, and record an event: one for many of the same, and few of all together."""
@@ -288,47 +288,40 @@ class _Steps(Generator[Any, Any, None]):
             self._reply.handled()
 
 
+@dataclass(frozen=True)
 class Mutations:
     """A request's creations and deletions. Strict: refuses those beyond the quota; else only throttles."""
 
-    def __init__(
-        self,
-        bucket: TokenBucket | None,
-        limit: float,
-        clock: Callable[[], float],
-        note: Callable[[float], None],
-        *,
-        is_strict: bool,
-    ) -> None:
-        """``bucket`` None: unlimited. ``note`` is called with the throttle time in seconds."""
-        self._bucket = bucket
-        self._limit = limit
-        self._clock = clock
-        self._note = note
-        self._is_strict = is_strict
+    bucket: TokenBucket | None
+    """None: unlimited."""
+    limit: float
+    clock: Callable[[], float]
+    note: Callable[[float], None]
+    """Called with the throttle time in seconds."""
+    is_strict: bool
 
     def take(self, partitions: int) -> None:
         """Call before that many partitions are created or deleted. Raises ThrottlingQuotaExceeded if refused."""
-        if self._bucket is None:
+        if self.bucket is None:
             return
-        wait_s = self._bucket.wait_s(self._limit, self._clock())
-        if self._is_strict and wait_s:
+        wait_s = self.bucket.wait_s(self.limit, self.clock())
+        if self.is_strict and wait_s:
             raise ThrottlingQuotaExceeded(
-                f"the quota of {self._limit:g} partitions created or deleted per second is used up for {wait_s:.1f} s"
+                f"the quota of {self.limit:g} partitions created or deleted per second is used up for {wait_s:.1f} s"
             )
-        self._bucket.take(partitions, self._limit, self._clock())
+        self.bucket.take(partitions, self.limit, self.clock())
 
     def throttle_ms(self) -> int:
         """The throttle time at the end of the request."""
-        if self._bucket is None:
+        if self.bucket is None:
             return 0
-        wait_s = self._bucket.wait_s(self._limit, self._clock())
+        wait_s = self.bucket.wait_s(self.limit, self.clock())
         if wait_s:
-            self._note(wait_s)
+            self.note(wait_s)
         return min(round(wait_s * 1000), THROTTLE_MS_MAX)
 
 
-FREE: Final = Mutations(None, 0.0, lambda: 0.0, lambda wait_s: None, is_strict=False)
+FREE: Final = Mutations(None, 0.0, lambda: 0.0, lambda _: None, False)
 """Unlimited."""
 
 # --- the throttle time in an encoded answer ---------------------------------------------------------------------------

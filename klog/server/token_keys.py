@@ -46,7 +46,7 @@ class TokenKeys:
         """The user of a token, and its remaining lifetime in seconds. Raises SaslAuthenticationFailed."""
         now_s = self._clock.now_ms() / 1000
         try:
-            found = bearer_of(token, self._keys, self._rules, now_s)
+            found = bearer_of(token, self._keys.find, self._rules, now_s)
         except InvalidToken as error:
             raise SaslAuthenticationFailed(f"the token: {error.reason}", hint=error.found or None) from None
         return found.name, found.ends_s - now_s

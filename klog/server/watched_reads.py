@@ -40,7 +40,7 @@ class WatchedReads(Generic[R]):
         self._read = read
         self._take = take
         self._pause_s = pause_s
-        self._is_all_doubted = True
+        self._is_all_doubted = False
         """Everything must be read."""
         self._wakeup = asyncio.Event()
         self._awaited = asyncio.Event()
@@ -51,8 +51,13 @@ class WatchedReads(Generic[R]):
 
     async def start(self) -> None:
         """Start; returns when all has been read, or cannot be read soon."""
-        self._runtime.spawn(self._run())
+        self._is_all_doubted = True
+        self.begin()
         await self.look()
+
+    def begin(self) -> None:
+        """Start, where all has been read."""
+        self._runtime.spawn(self._run())
 
     async def look(self) -> None:
         """Read what has changed until now; returns after `PATIENCE_S` at the latest."""

@@ -2,7 +2,7 @@
 
 Strategy
     Every broker asks ZooKeeper every `LOOK_EVERY_S` for the size of its data, and adds what it has admitted since. Data
-    that can grow without bound are refused by kind, the least needed first, each at its part of the heap (`LIMITS`).
+    that can grow without bound are refused by kind, the least needed first, each at its part of the heap (`Kind`).
     Offsets that have a node, and the brokers' own data, are never refused.
 
 Rules
@@ -35,31 +35,22 @@ GROUP_BYTES: Final = 2_000
 
 
 class Kind(Enum):
-    METADATA = "metadata of committed offsets"
-    SCHEMAS = "schemas"
-    ENTRIES = "entries that show members to 0.8's tools"
-    GROUPS = "groups"
-    PARTITIONS = "partitions"
-    SETTINGS = "settings of topics"
-    OFFSETS = "offsets of further partitions"
-    MEMBERS = "members of groups"
-    RULES = "users, quotas and permissions"
+    """The least needed first: its part of ZooKeeper's heap, and the bytes of one of it, with the nodes' overhead."""
 
+    METADATA = "metadata of committed offsets", FULL_SHARE
+    SCHEMAS = "schemas", FULL_SHARE
+    ENTRIES = "entries that show members to 0.8's tools", FULL_SHARE, 500
+    GROUPS = "groups", FULL_SHARE + 0.1
+    PARTITIONS = "partitions", FULL_SHARE + 0.2, 1_000
+    SETTINGS = "settings of topics", FULL_SHARE + 0.2
+    OFFSETS = "offsets of further partitions", FULL_SHARE + 0.2, 500
+    MEMBERS = "members of groups", FULL_SHARE + 0.3
+    RULES = "users, quotas and permissions", FULL_SHARE + 0.3, 2_000
 
-LIMITS: Final = {
-    Kind.METADATA: FULL_SHARE,
-    Kind.SCHEMAS: FULL_SHARE,
-    Kind.ENTRIES: FULL_SHARE,
-    Kind.GROUPS: FULL_SHARE + 0.1,
-    Kind.PARTITIONS: FULL_SHARE + 0.2,
-    Kind.SETTINGS: FULL_SHARE + 0.2,
-    Kind.OFFSETS: FULL_SHARE + 0.2,
-    Kind.MEMBERS: FULL_SHARE + 0.3,
-    Kind.RULES: FULL_SHARE + 0.3,
-}
-"""Parts of ZooKeeper's heap."""
-BYTES_OF_ONE: Final = {Kind.PARTITIONS: 1_000, Kind.OFFSETS: 500, Kind.ENTRIES: 500, Kind.RULES: 2_000}
-"""With the nodes' overhead."""
+    def __init__(self, words: str, limit: float, bytes_of_one: int = 0) -> None:
+        self.words = words
+        self.limit = limit
+        self.bytes_of_one = bytes_of_one
 
 
 class ZooKeeperAdmission:
@@ -77,21 +68,21 @@ class ZooKeeperAdmission:
 
     def admit(self, kind: Kind, size_bytes: int) -> None:
         """Count bytes before they are written. Raises PolicyViolation."""
-        share, limit = self._size.share(self._let_in_bytes + size_bytes), LIMITS[kind]
-        if share is None or share < limit:
+        share = self._size.share(self._let_in_bytes + size_bytes)
+        if share is None or share < kind.limit:
             self._let_in_bytes += size_bytes
             return
         heap_mib = (self._size.heap_bytes or 0) >> 20
         self._runtime.from_thread(self._tell, kind, share, heap_mib)
         raise PolicyViolation(
-            f"ZooKeeper would keep {share:.0%} of what its heap of {heap_mib} MiB has room for, and takes {kind.value} "
-            f"up to {limit:.0%}",
+            f"ZooKeeper would keep {share:.0%} of what its heap of {heap_mib} MiB has room for, and takes {kind.words} "
+            f"up to {kind.limit:.0%}",
             hint="give it a larger heap (klog zookeeper start --heap SIZE), or delete groups, schemas or topics",
         )
 
     def new(self, kind: Kind, count: int = 1) -> None:
-        """Before so many of `BYTES_OF_ONE` are created. Raises PolicyViolation."""
-        self.admit(kind, count * BYTES_OF_ONE[kind])
+        """Before so many are created. Raises PolicyViolation."""
+        self.admit(kind, count * kind.bytes_of_one)
 
     def new_group(self, name: str) -> None:
         """Before a group gets its nodes. Raises PolicyViolation."""
@@ -106,10 +97,10 @@ class ZooKeeperAdmission:
     def _tell(self, kind: Kind, share: float, heap_mib: int) -> None:
         if self._told[kind].allows(self._runtime.loop.time()):
             log.error(
-                "ZooKeeper would keep %.0f %% of its heap of %d MiB: refusing %s", 100 * share, heap_mib, kind.value
+                "ZooKeeper would keep %.0f %% of its heap of %d MiB: refusing %s", 100 * share, heap_mib, kind.words
             )
             self._runtime.tell(
-                "zookeeper-full", refused=kind.value, share=round(share, 2), limit=LIMITS[kind], heap_mib=heap_mib
+                "zookeeper-full", refused=kind.words, share=round(share, 2), limit=kind.limit, heap_mib=heap_mib
             )
 
     async def _watch(self) -> None:

@@ -26,7 +26,7 @@ from klog.security import permissions
 from klog.security.permissions import Acl, Operation, Pattern, Permission
 from tests.broker_fixture import RunningBroker
 from tests.cluster_fixture import RunningCluster
-from tests.server.asking import ask, error, produce, values
+from tests.server.asking import ask, error, metadata, produce, values
 from tests.until import until
 from tests.zookeeper_fixture import session_of
 from tests.zookeeper_proxy import ZooKeeperProxy
@@ -43,14 +43,7 @@ def allow(session: ZooKeeper, pattern: Pattern, *operations: Operation) -> None:
 
 
 def code_of_metadata(broker: RunningBroker, topic: str) -> int:
-    answer = ask(
-        broker.bootstrap,
-        ApiKey.METADATA,
-        5,
-        topics=[{"name": topic}],
-        allow_auto_topic_creation=False,
-    )
-    return error(answer.topics[0])
+    return error(metadata(broker.bootstrap, [topic]).topics[0])
 
 
 def test_brokers_need_no_permission_and_changes_reach_all_of_them(

@@ -12,7 +12,7 @@ from klog.coordination.group_states import FREE, GroupState
 from klog.errors import KlogError, NotCoordinator
 from klog.groups.bounds import GroupLimits
 from klog.groups.group import Group
-from klog.groups.members import NEVER_S, Join
+from klog.groups.members import NEVER_S, Asked, Caller, Join, Leave, MakeNode, Sync
 from klog.groups.outcomes import Answer, Joined, Left, Made, Outcome, Refused, Result, Synced, Write
 
 RANGE = (("range", b"r"),)
@@ -50,9 +50,7 @@ class GroupWorld:
             f"m{next(self.ids)}",
             values.get("twice", False),
         )
-        token = self._token()
-        self.do(self.group.join(join, token, self.now_s))
-        return token
+        return self._ask(join)
 
     def sync(
         self,
@@ -63,31 +61,26 @@ class GroupWorld:
         instance: str | None = None,
         protocol: tuple[str | None, str | None] = (None, None),
     ) -> int:
-        token = self._token()
-        self.do(self.group.sync(member_id, instance, generation, protocol, assignments or {}, token, self.now_s))
-        return token
+        return self._ask(Sync(Caller(member_id, instance, generation), protocol, assignments or {}))
 
     def leave(self, *leaving: tuple[str, str | None]) -> int:
-        token = self._token()
-        self.do(self.group.leave(leaving, token, self.now_s))
-        return token
+        return self._ask(Leave(leaving))
 
     def make_node(self) -> int:
-        token = self._token()
-        self.do(self.group.make_node(token, self.now_s))
-        return token
+        return self._ask(MakeNode())
 
     def heartbeat(self, member_id: str, generation: int, instance: str | None = None) -> int:
         """The error's code; 0 for none."""
-        return code(self.group.heartbeat(member_id, instance, generation, self.now_s))
+        return code(self.group.heartbeat(Caller(member_id, instance, generation), self.now_s))
 
     def commit(self, member_id: str, generation: int, instance: str | None = None) -> int:
         """The code that a commit gets before anything is written."""
-        return code(self.group.refuses_commit(member_id, instance, generation, self.now_s))
+        return code(self.group.refuses_commit(Caller(member_id, instance, generation), self.now_s))
 
-    def _token(self) -> int:
+    def _ask(self, asked: Asked) -> int:
         token = next(self.tokens)
         self.waiting.add(token)
+        self.do(self.group.ask(asked, token, self.now_s))
         return token
 
     # --- what happens -----------------------------------------------------------------------------------------------

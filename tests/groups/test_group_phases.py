@@ -390,7 +390,7 @@ def test_static_members_that_are_away_keep_their_place_in_a_rebalance(world: Gro
     static_pair(world)
     for member in world.group.members:
         member.session_timeout_s = 100.0
-        world.group.heartbeat(member.member_id, member.instance_id, world.group.generation, world.now_s)
+        world.heartbeat(member.member_id, world.group.generation, member.instance_id)
     token = world.join("m1", instance="one", protocols=(("range", b"more"),))
     world.pass_time(REBALANCE_S)
     joined = world.joined(token)

@@ -132,7 +132,7 @@ class Side:
         )
         self.server = self._new_server()
         self.flusher = Flusher(self._post, self._flushed, self._file_system)
-        self.probes = BrokerProbes(broker_id, 60.0)
+        self.probes = BrokerProbes(self.runtime.identity, 60.0)
         self.fetchers = Fetchers(self.runtime, self.image, secret, self.flusher, self.deletions, self.probes)
         self.port = -1
 

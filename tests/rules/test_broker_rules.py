@@ -21,10 +21,9 @@ from confluent_kafka import TopicPartition as At
 from klog.coordination import partition_states
 from klog.coordination.embedded import ZooKeeperServer
 from klog.names import TopicPartition
-from klog.protocol.apis import ApiKey
 from tests.broker_fixture import RunningBroker
 from tests.cluster import load
-from tests.server.asking import ask
+from tests.server import asking
 from tests.until import until
 from tests.zookeeper_fixture import session_of
 from tests.zookeeper_proxy import ZooKeeperProxy
@@ -47,8 +46,7 @@ def end_of(broker: RunningBroker, topic: str) -> int:
 
 def metadata(broker: RunningBroker, topic: str) -> Any:
     """The topic's partition 0 as the broker shows it."""
-    asked: dict[str, Any] = {"topics": [{"name": topic}], "allow_auto_topic_creation": False}
-    return ask(broker.bootstrap, ApiKey.METADATA, 7, **asked).topics[0].partitions[0]
+    return asking.metadata(broker.bootstrap, [topic]).topics[0].partitions[0]
 
 
 def test_r1_a_restart_leads_under_a_new_epoch(make_broker: Callable[..., RunningBroker], topic: str) -> None:
@@ -133,7 +131,7 @@ def test_r7_another_with_the_same_id_is_refused(make_broker: Callable[..., Runni
     assert other.process is not None
     assert other.process.wait(20) == 1
     assert other.logged("broker id 1")
-    assert len(ask(broker.bootstrap, ApiKey.METADATA, 7, topics=[], allow_auto_topic_creation=False).brokers) == 1
+    assert len(asking.metadata(broker.bootstrap, []).brokers) == 1
 
 
 def test_a_log_dir_in_use_is_refused(make_broker: Callable[..., RunningBroker]) -> None:

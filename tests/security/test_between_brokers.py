@@ -8,13 +8,14 @@ from pathlib import Path
 
 import psutil
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from klog.coordination.embedded import ZooKeeperServer
 from tests.broker_fixture import RunningBroker
 from tests.security.broker_doors import add_user, listen_to, pem, ports_of, unique
 from tests.security.certificates import Authority
+from tests.security.stock_clients import consumed
 
 
 @pytest.fixture
@@ -79,15 +80,5 @@ def test_what_is_acknowledged_survives_the_leader(three: tuple[list[RunningBroke
     for value in sent[100:]:
         producer.produce(topic, value, partition=0)
     assert producer.flush(30) == 0
-    consumer = Consumer({**settings, "group.id": topic, "auto.offset.reset": "earliest"})
-    try:
-        consumer.subscribe([topic])
-        got: list[bytes | None] = []
-        while len(got) < len(sent):
-            message = consumer.poll(20)
-            assert message is not None and message.error() is None
-            got.append(message.value())
-        assert got == sent
-    finally:
-        consumer.close()
+    assert consumed(settings, topic, len(sent)) == sent
     assert 'password="b' not in "".join(one.log_text for one in brokers)

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
-from aiokafka.helpers import create_ssl_context
-from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import (
     AdminClient,
     ScramCredentialInfo,
@@ -19,13 +16,13 @@ from confluent_kafka.admin import (
     UserScramCredentialDeletion,
     UserScramCredentialUpsertion,
 )
-from kafka import KafkaConsumer, KafkaProducer
 
 from klog.coordination.embedded import ZooKeeperServer
 from tests.broker_fixture import RunningBroker
 from tests.cli.runner import klog
 from tests.security.broker_doors import Doors, add_user, listen_to, pem, ports_of, unique
 from tests.security.certificates import Authority
+from tests.security.stock_clients import by_aiokafka, by_kafka_python, consumed
 
 LISTENERS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
@@ -42,46 +39,16 @@ def doors(zookeeper: ZooKeeperServer, tmp_path_factory: pytest.TempPathFactory) 
         yield Doors(broker, ports_of(broker), authority)
 
 
+def of_alice(mechanism: str) -> dict[str, str]:
+    return {"sasl_mechanism": mechanism, "sasl_plain_username": "alice", "sasl_plain_password": "correct horse"}
+
+
 def test_kafka_python(doors: Doors) -> None:
-    settings = {
-        "bootstrap_servers": doors.address("SASL_SSL"),
-        "security_protocol": "SASL_SSL",
-        "ssl_cafile": str(doors.authority.path),
-        "sasl_mechanism": "SCRAM-SHA-512",
-        "sasl_plain_username": "alice",
-        "sasl_plain_password": "correct horse",
-    }
-    topic = unique("t")
-    sent = [b"%d" % number for number in range(20)]
-    producer = KafkaProducer(**settings)
-    for value in sent:
-        producer.send(topic, value)
-    producer.flush(10)
-    producer.close()
-    consumer = KafkaConsumer(topic, **settings, auto_offset_reset="earliest", consumer_timeout_ms=10_000)
-    try:
-        assert [message.value for _, message in zip(sent, consumer, strict=False)] == sent
-    finally:
-        consumer.close()
+    by_kafka_python(doors, "SASL_SSL", **of_alice("SCRAM-SHA-512"))
 
 
 async def test_aiokafka(doors: Doors) -> None:
-    settings = {
-        "bootstrap_servers": doors.address("SASL_SSL"),
-        "security_protocol": "SASL_SSL",
-        "ssl_context": create_ssl_context(cafile=str(doors.authority.path)),
-        "sasl_mechanism": "SCRAM-SHA-256",
-        "sasl_plain_username": "alice",
-        "sasl_plain_password": "correct horse",
-    }
-    topic = unique("t")
-    sent = [b"%d" % number for number in range(20)]
-    async with AIOKafkaProducer(**settings) as producer:
-        for value in sent:
-            await producer.send_and_wait(topic, value)
-    async with AIOKafkaConsumer(topic, **settings, auto_offset_reset="earliest") as consumer:
-        async with asyncio.timeout(20):
-            assert [(await consumer.getone()).value for _ in sent] == sent
+    await by_aiokafka(doors, "SASL_SSL", **of_alice("SCRAM-SHA-256"))
 
 
 def test_a_profile_has_a_command_that_prints_the_password(
@@ -254,17 +221,7 @@ def test_librdkafka_produces_and_consumes(doors: Doors, listener: str, mechanism
     for value in sent:
         producer.produce(topic, value)
     assert producer.flush(10) == 0
-    consumer = Consumer({**settings, "group.id": topic, "auto.offset.reset": "earliest"})
-    try:
-        consumer.subscribe([topic])
-        got: list[bytes | None] = []
-        while len(got) < len(sent):
-            message = consumer.poll(10)
-            assert message is not None and message.error() is None
-            got.append(message.value())
-        assert got == sent
-        assert set(consumer.list_topics(topic).brokers[1].__str__().split("/")[0].split(":")[1:]) == {
-            str(doors.ports[listener])
-        }
-    finally:
-        consumer.close()
+    assert consumed(settings, topic, len(sent)) == sent
+    assert set(producer.list_topics(topic).brokers[1].__str__().split("/")[0].split(":")[1:]) == {
+        str(doors.ports[listener])
+    }

@@ -12,7 +12,7 @@ import socket
 import ssl
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 
@@ -74,6 +74,7 @@ def on_a_loop(port: int, security: ClientSecurity, wait_s: float = 10.0) -> None
     asyncio.run(play())
 
 
+Connect = Callable[..., None]
 CONNECTS = [pytest.param(blocking, id="blocking"), pytest.param(on_a_loop, id="asyncio")]
 
 
@@ -89,9 +90,8 @@ CONNECTS = [pytest.param(blocking, id="blocking"), pytest.param(on_a_loop, id="a
     ],
 )
 def test_what_a_client_is_told(
-    doors: Doors, connect: object, listener: str, said: str, hint: str | None, logged: str
+    doors: Doors, connect: Connect, listener: str, said: str, hint: str | None, logged: str
 ) -> None:
-    assert callable(connect)
     with pytest.raises(CannotConnect) as failed:
         connect(doors.ports[listener], tls(doors))
     assert doors.address(listener) in failed.value.message and said in failed.value.message
@@ -102,10 +102,9 @@ def test_what_a_client_is_told(
 
 @pytest.mark.parametrize("connect", CONNECTS)
 @pytest.mark.parametrize(("own", "logged"), [("expired", "has expired"), ("others", "issuer certificate")])
-def test_a_client_whose_certificate_does_not_hold(doors: Doors, connect: object, own: str, logged: str) -> None:
+def test_a_client_whose_certificate_does_not_hold(doors: Doors, connect: Connect, own: str, logged: str) -> None:
     """By TLS 1.3 a broker finds out only after the client's side of the handshake is done. The client learns where to
     look."""
-    assert callable(connect)
     with pytest.raises(CannotConnect) as failed:
         connect(doors.ports["MUTUAL"], tls(doors, doors.broker.folder / f"{own}.pem"))
     assert "certificate" in (failed.value.hint or "")
@@ -160,8 +159,7 @@ def test_half_a_handshake_holds_nobody_up(doors: Doors) -> None:
 
 
 @pytest.mark.parametrize("connect", CONNECTS)
-def test_a_server_that_stops_half_way_is_given_up(doors: Doors, connect: object) -> None:
-    assert callable(connect)
+def test_a_server_that_stops_half_way_is_given_up(doors: Doors, connect: Connect) -> None:
     with socket.create_server(("localhost", 0)) as silent:
         accepted: list[socket.socket] = []
         thread = threading.Thread(target=lambda: accepted.append(silent.accept()[0]))

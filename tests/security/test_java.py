@@ -25,12 +25,7 @@ from tests.zookeeper_fixture import session_of
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("java-security")]
 
 STORE = "store secret"
-LISTENERS = {
-    "SSL": "SSL",
-    "MUTUAL": "SSL",
-    "SASL_PLAINTEXT": "SASL_PLAINTEXT",
-    "SASL_SSL": "SASL_SSL",
-}
+LISTENERS = {"SSL": "SSL", "MUTUAL": "SSL", "SASL_PLAINTEXT": "SASL_PLAINTEXT", "SASL_SSL": "SASL_SSL"}
 VALUES = [b"value %d" % number for number in range(20)]
 LOGIN = {
     "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import socket
-import struct
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,11 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.abc import AbstractTokenProvider as AioProvider
-from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient
-from kafka import KafkaConsumer, KafkaProducer
 from kafka.net.sasl.oauth import AbstractTokenProvider as PythonProvider
 
 import klog
@@ -38,7 +33,9 @@ from tests.hand_clock import HandClock
 from tests.rows import each
 from tests.security.broker_doors import Doors, listen_to, pem, ports_of, unique
 from tests.security.certificates import Authority
+from tests.security.stock_clients import by_aiokafka, by_kafka_python, consumed
 from tests.security.tokens import AUDIENCE, ISSUER, Signer, claims, encoded, write_keys
+from tests.server.wire import RawConnection
 
 DELAY_MS = 80
 SKEW_S = 1
@@ -97,14 +94,7 @@ def test_librdkafka(provided: Provided) -> None:
         sent += 1
         assert producer.flush(10) == 0
         producer.poll(0.05)
-    consumer = Consumer({**settings, "group.id": topic, "auto.offset.reset": "earliest"})
-    try:
-        consumer.subscribe([topic])
-        for number in range(sent):
-            message = consumer.poll(10)
-            assert message is not None and message.error() is None and message.value() == b"%d" % number
-    finally:
-        consumer.close()
+    assert consumed(settings, topic, sent) == [b"%d" % number for number in range(sent)]
     assert len(asked) >= 3
 
 
@@ -113,23 +103,8 @@ def test_kafka_python(provided: Provided) -> None:
         def token(self) -> str:
             return provided.signer.token()
 
-    settings = {
-        "bootstrap_servers": provided.doors.address("SASL_SSL"),
-        "security_protocol": "SASL_SSL",
-        "ssl_cafile": str(provided.doors.authority.path),
-        "sasl_mechanism": "OAUTHBEARER",
-        "sasl_oauth_token_provider": Provider(),
-    }
-    topic = unique("t")
-    producer = KafkaProducer(**settings)
-    producer.send(topic, b"one")
-    producer.flush(10)
-    producer.close()
-    consumer = KafkaConsumer(topic, **settings, auto_offset_reset="earliest", consumer_timeout_ms=10_000)
-    try:
-        assert next(iter(consumer)).value == b"one"
-    finally:
-        consumer.close()
+    login = {"sasl_mechanism": "OAUTHBEARER", "sasl_oauth_token_provider": Provider()}
+    by_kafka_python(provided.doors, "SASL_SSL", **login)
 
 
 async def test_aiokafka(provided: Provided) -> None:
@@ -137,18 +112,8 @@ async def test_aiokafka(provided: Provided) -> None:
         async def token(self) -> str:
             return provided.signer.token()
 
-    settings = {
-        "bootstrap_servers": provided.doors.address("SASL_PLAINTEXT"),
-        "security_protocol": "SASL_PLAINTEXT",
-        "sasl_mechanism": "OAUTHBEARER",
-        "sasl_oauth_token_provider": Provider(),
-    }
-    topic = unique("t")
-    async with AIOKafkaProducer(**settings) as producer:
-        await producer.send_and_wait(topic, b"one")
-    async with AIOKafkaConsumer(topic, **settings, auto_offset_reset="earliest") as consumer:
-        async with asyncio.timeout(20):
-            assert (await consumer.getone()).value == b"one"
+    login = {"sasl_mechanism": "OAUTHBEARER", "sasl_oauth_token_provider": Provider()}
+    await by_aiokafka(provided.doors, "SASL_PLAINTEXT", **login)
 
 
 def test_librdkafka_with_a_token_of_another_is_refused(provided: Provided) -> None:
@@ -253,44 +218,15 @@ def test_a_refused_token_is_named(provided: Provided, tmp_path: Path) -> None:
 # --- attacks
 
 
-class Client:
+class Client(RawConnection):
     """One connection of a client that says what the test wants."""
 
     def __init__(self, provided: Provided) -> None:
-        self.socket = socket.create_connection(("localhost", provided.doors.ports["SASL_PLAINTEXT"]), 10)
-
-    def __enter__(self) -> Client:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.socket.close()
-
-    def send(self, key: int, version: int, **values: object) -> None:
-        self.socket.sendall(codec.encode_request(codec.request(key, version, **values), 7, "test"))
-
-    def ask(self, key: int, version: int, **values: object) -> Any:
-        self.send(key, version, **values)
-        size = struct.unpack(">i", self._exactly(4))[0]
-        return codec.decode_response(self._exactly(size), key, version)[1]
-
-    def _exactly(self, size: int) -> bytes:
-        got = b""
-        while len(got) < size:
-            piece = self.socket.recv(size - len(got))
-            if not piece:
-                raise EOFError
-            got += piece
-        return got
+        super().__init__(provided.doors.address("SASL_PLAINTEXT"))
 
     def show(self, message: bytes) -> Any:
         assert self.ask(ApiKey.SASL_HANDSHAKE, 1, mechanism="OAUTHBEARER").error_code.value == 0
         return self.ask(ApiKey.SASL_AUTHENTICATE, 2, auth_bytes=message)
-
-    def is_closed(self) -> bool:
-        try:
-            return self.socket.recv(1) == b""
-        except ConnectionResetError:
-            return True
 
 
 def shown(provided: Provided, token: str) -> tuple[object, ...]:
@@ -300,7 +236,7 @@ def shown(provided: Provided, token: str) -> tuple[object, ...]:
         first = client.show(bearer.client_message(token))
         assert time.monotonic() - began_s >= DELAY_MS / 1000
         last = client.ask(ApiKey.SASL_AUTHENTICATE, 2, auth_bytes=bearer.ACKNOWLEDGEMENT)
-        assert client.is_closed()
+        assert client.is_closed_by_broker()
         return (
             *(first.error_code.value, first.error_message, bytes(first.auth_bytes), first.session_lifetime),
             *(last.error_code.value, last.error_message, bytes(last.auth_bytes)),
@@ -341,7 +277,7 @@ def test_malformed_messages_end_the_connection(provided: Provided, message: byte
     with Client(provided) as client:
         found = client.show(message)
         assert (found.error_code.value, bytes(found.auth_bytes)) == (58, b"")
-        assert client.is_closed()
+        assert client.is_closed_by_broker()
 
 
 def test_after_a_refusal_nothing_else_is_answered(provided: Provided) -> None:
@@ -353,13 +289,13 @@ def test_after_a_refusal_nothing_else_is_answered(provided: Provided) -> None:
     ):
         with Client(provided) as client:
             assert bytes(client.show(bad).auth_bytes) == bearer.REFUSAL
-            client.send(key, version, **values)
-            assert client.is_closed()
+            client.put(key, version, **values)
+            assert client.is_closed_by_broker()
     with Client(provided) as client:  # not even a good token
         assert bytes(client.show(bad).auth_bytes) == bearer.REFUSAL
         good = bearer.client_message(provided.signer.token())
         assert client.ask(ApiKey.SASL_AUTHENTICATE, 2, auth_bytes=good).error_code.value == 58
-        assert client.is_closed()
+        assert client.is_closed_by_broker()
 
 
 def test_a_token_too_large_for_a_stranger_ends_the_connection(provided: Provided) -> None:
@@ -378,10 +314,10 @@ def test_the_session_ends_with_the_token(provided: Provided) -> None:
         assert 50 < client.show(message(60)).session_lifetime.total_seconds() <= 60.1 + SKEW_S
         time.sleep(0.6 + SKEW_S)  # the first tokens end
         assert client.ask(ApiKey.METADATA, 1, topics=()).brokers
-        forgetful.send(ApiKey.METADATA, 1, topics=())
-        assert forgetful.is_closed()
+        forgetful.put(ApiKey.METADATA, 1, topics=())
+        assert forgetful.is_closed_by_broker()
         assert client.show(message(60, sub="eve")).error_code.value == 58
-        assert client.is_closed()
+        assert client.is_closed_by_broker()
 
 
 def test_settings_of_one_listener_and_its_mechanism(provided: Provided) -> None:

@@ -171,6 +171,7 @@ def test_names_that_zookeeper_cannot_have_are_refused(user: str) -> None:
         (PRODUCE, 0.5),
         (PRODUCE, 1.5),
         (QuotaKey.CONSUMER_BYTE_RATE, 1e300),
+        (QuotaKey.CONNECTION_CREATION_RATE, 2.0**31),
     ],
 )
 def test_values_that_mean_nothing_are_refused(key: QuotaKey, value: float) -> None:

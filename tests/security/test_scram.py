@@ -46,10 +46,7 @@ def test_the_example_of_rfc_7677() -> None:
 
 @each("mechanism", list(ScramMechanism))
 def test_a_wrong_password_and_an_unknown_name_fail_at_the_same_step(mechanism: ScramMechanism) -> None:
-    for client, server in (
-        pair(password="pencils", mechanism=mechanism),
-        pair(name="nobody", mechanism=mechanism),
-    ):
+    for client, server in (pair(password="pencils", mechanism=mechanism), pair(name="nobody", mechanism=mechanism)):
         final = client.final(server.first(client.first()))
         with pytest.raises(SaslAuthenticationFailed):
             server.final(final)
@@ -139,12 +136,19 @@ def test_the_nonce_of_older_librdkafka_counts_and_no_other_prefix() -> None:
         b"n,,n=\xff,r=x",
         b"n,,n=" + b"u" * 2000 + b",r=x",
         b"n,,n=user,r=",
+        b"n,,n=,r=x",
+        b"n,,n=user,r=\x00",
+        b"n,,n=user,r=x,y",
         b"z,,n=user,r=x",
     ],
 )
 def test_first_messages_that_are_refused(message: bytes) -> None:
     with pytest.raises(SaslAuthenticationFailed):
         pair()[1].first(message)
+
+
+def test_an_extension_that_is_not_mandatory_is_no_fault() -> None:
+    assert pair()[1].first(b"y,,n=user,r=abc,x=1").startswith(b"r=abc")
 
 
 def test_a_name_may_be_acted_for_that_is_the_clients_own() -> None:

@@ -34,7 +34,7 @@ KEYS = key_set(*(one.public() for one in SIGNERS.values()))
 
 
 def check(token: str, keys: KeySet = KEYS, rules: TokenRules = RULES) -> Bearer:
-    return bearer_of(token, keys, rules, time.time())
+    return bearer_of(token, keys.find, rules, time.time())
 
 
 def refused(token: str, keys: KeySet = KEYS, rules: TokenRules = RULES) -> InvalidToken:

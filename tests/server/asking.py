@@ -6,7 +6,7 @@ import asyncio
 import bisect
 import json
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
@@ -54,9 +54,13 @@ def borders(api: ApiKey, versions: range) -> list[int]:
     return [version for place, version in enumerate(versions) if place in wanted]
 
 
+def answered(bootstrap: str, request: Any) -> Any:
+    """What a request is answered: the answer's entity."""
+    return with_channel(bootstrap, lambda channel: channel.request(request))
+
+
 def ask(bootstrap: str, api: ApiKey, version: int, /, **fields: Any) -> Any:
-    """The answer's entity."""
-    return with_channel(bootstrap, lambda channel: channel.request(codec.request(api, version, **fields)))
+    return answered(bootstrap, codec.request(api, version, **fields))
 
 
 def error(answer: Any) -> int:
@@ -65,17 +69,30 @@ def error(answer: Any) -> int:
     return code
 
 
+def new_topic(name: str, partitions: int = 1, factor: int = 1, **more: Any) -> dict[str, Any]:
+    """As CreateTopics has it."""
+    numbers = {"num_partitions": partitions, "replication_factor": factor}
+    return {"name": name, **numbers, "assignments": [], "configs": [], **more}
+
+
+def settings_of(**given: str | None) -> list[dict[str, Any]]:
+    """As CreateTopics has them; underscores in the names stand for dots."""
+    return [{"name": name.replace("_", "."), "value": value} for name, value in given.items()]
+
+
 def create(bootstrap: str, name: str, partitions: int = 1, **settings: str) -> None:
     """A topic; AssertionError if that is refused. Underscores in the names of settings stand for dots."""
-    topic = {
-        "name": name,
-        "num_partitions": partitions,
-        "replication_factor": 1,
-        "assignments": [],
-        "configs": [{"name": key.replace("_", "."), "value": value} for key, value in settings.items()],
-    }
+    topic = new_topic(name, partitions, configs=settings_of(**settings))
     answer = ask(bootstrap, ApiKey.CREATE_TOPICS, 5, topics=[topic])
     assert error(answer.topics[0]) == 0, answer.topics[0]
+
+
+def metadata(bootstrap: str, names: Iterable[str] | None, version: int = 9, **asked: Any) -> Any:
+    """The answer about these topics, or (None) about all; none is made."""
+    flags = [f"include_{one}_authorized_operations" for one in ("topic", "cluster")]
+    asked = {**dict.fromkeys(["allow_auto_topic_creation", *flags], False), **asked}
+    asked["topics"] = None if names is None else [{"name": name, "topic_id": None} for name in names]
+    return ask(bootstrap, ApiKey.METADATA, version, **asked)
 
 
 def commit(channel: BlockingChannel, group: str, topic: str, partitions: int, metadata: str = "") -> int:
@@ -135,10 +152,26 @@ def produce_request(
     )
 
 
+def produce_raw(
+    bootstrap: str, topic: str, records: bytes, partition: int = 0, version: int = 8, acks: int = -1
+) -> Any:
+    """What a partition is answered."""
+    request = produce_request(topic, records, partition, version, acks)
+    return answered(bootstrap, request).responses[0].partition_responses[0]
+
+
 def offsets_request(topic: str, timestamp: int, *partitions: int, version: int = 5) -> Any:
     asked = [{"partition_index": one, "current_leader_epoch": -1, "timestamp": timestamp} for one in partitions]
     topics = [{"name": topic, "partitions": asked}]
     return codec.request(ApiKey.LIST_OFFSETS, version, replica_id=-1, isolation_level=0, topics=topics)
+
+
+async def comes_to(wanted: object, attempt: Callable[[], Awaitable[object]], timeout_s: float = 20.0) -> None:
+    """Until an attempt has this outcome."""
+    deadline = time.monotonic() + timeout_s
+    while (found := await attempt()) != wanted:
+        assert time.monotonic() < deadline, found
+        await asyncio.sleep(0.01)
 
 
 def told_of(bootstrap: str, kind: str, fits: Callable[[dict[str, Any]], object] = bool) -> list[dict[str, Any]]:

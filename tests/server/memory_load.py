@@ -26,7 +26,7 @@ from klog.errors import (
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
 from klog.record.records import encode_batch
-from tests.server.asking import offsets_request, produce_request, values
+from tests.server.asking import new_topic, offsets_request, produce_request, values
 from tests.server.wire import RawConnection, fetch_request
 
 ROUND = 100
@@ -76,22 +76,21 @@ def _offsets_of(group: str, topic: str) -> Any:
     return codec.request(ApiKey.OFFSET_FETCH, 5, group_id=group, topics=[{"name": topic, "partition_indexes": [0]}])
 
 
-def _sync(group: str, member_id: str) -> Any:
-    shares = [{"member_id": member_id, "assignment": b"all"}]
+def _sync(group: str, member_id: str, generation: int = 1, share: bytes = b"all") -> Any:
     return codec.request(
         ApiKey.SYNC_GROUP,
         3,
         group_id=group,
-        generation_id=1,
+        generation_id=generation,
         member_id=member_id,
         group_instance_id=None,
-        assignments=shares,
+        assignments=[{"member_id": member_id, "assignment": share}],
     )
 
 
-def heartbeat(group: str, member_id: str) -> Any:
+def heartbeat(group: str, member_id: str, generation: int = 1) -> Any:
     return codec.request(
-        ApiKey.HEARTBEAT, 3, group_id=group, generation_id=1, member_id=member_id, group_instance_id=None
+        ApiKey.HEARTBEAT, 3, group_id=group, generation_id=generation, member_id=member_id, group_instance_id=None
     )
 
 
@@ -111,8 +110,7 @@ def _find_coordinator(key_type: int) -> Any:
 
 
 def _create(topic: str) -> Any:
-    one = {"name": topic, "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
-    return codec.request(ApiKey.CREATE_TOPICS, 5, topics=[one], timeout_ms=1000, validate_only=False)
+    return codec.request(ApiKey.CREATE_TOPICS, 5, topics=[new_topic(topic)], timeout_ms=1000, validate_only=False)
 
 
 def _whole(answer: Any) -> Any:
@@ -203,27 +201,11 @@ def live_and_leave(connection: RawConnection, topic: str, count: int, groups: in
         joins = [join(name, metadata=b"m" * 1000) for name in names]
         joined = [decoded(answer, joins[0]) for answer in ask_together(connection, joins)]
         members = [(name, one.member_id, one.generation_id) for name, one in zip(names, joined, strict=True)]
-        for make in (_lives_sync, _lives_beat, _lives_commit, _lives_leave):
-            requests = [make(topic, *member) for member in members]
+        for requests, code in (
+            ([_sync(*member, share=b"a" * 1000) for member in members], _whole),
+            ([heartbeat(*member) for member in members], _whole),
+            ([_commit(one[0], topic, member_id=one[1], generation=one[2]) for one in members], _in_topic),
+            ([_leave(group, member_id) for group, member_id, _ in members], _whole),
+        ):
             answers = [decoded(answer, requests[0]) for answer in ask_together(connection, requests)]
-            codes = {_in_topic(one).value if make is _lives_commit else _whole(one).value for one in answers}
-            assert codes == {0}, answers[0]
-
-
-def _lives_sync(topic: str, group: str, member_id: str, generation: int) -> Any:
-    shares = [{"member_id": member_id, "assignment": b"a" * 1000}]
-    return codec.request(
-        ApiKey.SYNC_GROUP, 2, group_id=group, generation_id=generation, member_id=member_id, assignments=shares
-    )
-
-
-def _lives_beat(topic: str, group: str, member_id: str, generation: int) -> Any:
-    return codec.request(ApiKey.HEARTBEAT, 2, group_id=group, generation_id=generation, member_id=member_id)
-
-
-def _lives_commit(topic: str, group: str, member_id: str, generation: int) -> Any:
-    return _commit(group, topic, member_id=member_id, generation=generation)
-
-
-def _lives_leave(topic: str, group: str, member_id: str, generation: int) -> Any:
-    return _leave(group, member_id)
+            assert {code(one).value for one in answers} == {0}, answers[0]

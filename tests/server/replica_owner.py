@@ -87,7 +87,7 @@ class Owner:
         self.log_dirs = LogDirs(file_system, self.config.log_dirs)
         self.log_dirs.load(lambda name: LogConfig.of(self.config, {}))
         self.flusher = Flusher(self.runtime.from_thread, self._flushed, file_system)
-        self.authority = Authority(zookeeper, self.runtime.executors, lambda: self.identity.incarnation)
+        self.authority = Authority(self.runtime)
         self.times_assigned = 0
         self.is_killed = False
         self._controller = OwnController()
@@ -103,7 +103,14 @@ class Owner:
             self.authority,
             self.reports.isr,
             self.reports.offline,
-            Fetchers(self.runtime, self.image, Secret.random(), self.flusher, self.deletions, BrokerProbes(ME, 60.0)),
+            Fetchers(
+                self.runtime,
+                self.image,
+                Secret.random(),
+                self.flusher,
+                self.deletions,
+                BrokerProbes(self.identity, 60.0),
+            ),
             self._on_assigned,
         )
 

@@ -6,11 +6,10 @@ so that the broker's own table is held against something.
 
 from __future__ import annotations
 
-import asyncio
 import time
 import uuid
 from collections.abc import Iterator
-from dataclasses import fields, is_dataclass
+from dataclasses import Field, fields, is_dataclass
 from functools import cache
 from typing import Any, get_args, get_type_hints
 
@@ -39,7 +38,7 @@ from klog.server import handlers
 from klog.server.dispatch import ROUTES
 from tests.broker_fixture import RunningBroker
 from tests.rows import each
-from tests.server.asking import ask, channels, create, values
+from tests.server.asking import ask, create, metadata, until, values, with_channel
 from tests.server.wire import RawConnection, check_log, framed, head
 from tests.zookeeper_fixture import session_of
 
@@ -79,8 +78,6 @@ DeleteRecords               Topic:Delete
 InitProducerId              Cluster:IdempotentWrite
 OffsetForLeaderEpoch        Topic:Describe
 DescribeAcls                Cluster:Describe
-DescribeUserScramCredentials Cluster:Describe
-AlterUserScramCredentials    Cluster:Alter
 CreateAcls                  Cluster:Alter
 DeleteAcls                  Cluster:Alter
 DescribeConfigs             Topic:DescribeConfigs
@@ -238,37 +235,33 @@ def _value(name: str, hint: Any, kind: str | None, key: ApiKey) -> Any:
     return NUMBERS.get(name, 0)
 
 
-def codes(answer: Any) -> set[int]:
-    """All error codes in an answer."""
-    found: set[int] = set()
+def parts(answer: Any) -> Iterator[tuple[Field[Any], Any]]:
+    """The fields of an answer and of all that is in it, which hold no others."""
     for one in fields(answer):
         value = getattr(answer, one.name)
-        if one.metadata.get("kafka_type") == "error_code":
-            found.add(value.value)
-        elif one.name == "error" and isinstance(value, int):
-            found.add(int(value))
         for part in value if isinstance(value, tuple) else (value,):
             if is_dataclass(part):
-                found |= codes(part)
-    return found
+                yield from parts(part)
+            else:
+                yield one, part
+
+
+def codes(answer: Any) -> set[int]:
+    """All error codes in an answer."""
+    return {
+        getattr(part, "value", part)
+        for one, part in parts(answer)
+        if one.metadata.get("kafka_type") == "error_code" or (one.name == "error" and isinstance(part, int))
+    }
 
 
 def names(answer: Any) -> set[str]:
     """All texts in an answer."""
-    found: set[str] = set()
-    for one in fields(answer):
-        value = getattr(answer, one.name)
-        for part in value if isinstance(value, tuple) else (value,):
-            if is_dataclass(part):
-                found |= names(part)
-            elif isinstance(part, str):
-                found.add(part)
-    return found
+    return {part for _, part in parts(answer) if isinstance(part, str)}
 
 
-async def answer_of(broker: RunningBroker, key: ApiKey, version: int) -> Any:
-    async with channels(broker.bootstrap) as (channel,):
-        return await channel.request(body(key, version), timeout_s=PATIENCE_S)
+def answer_of(broker: RunningBroker, key: ApiKey, version: int) -> Any:
+    return with_channel(broker.bootstrap, lambda channel: channel.request(body(key, version), timeout_s=PATIENCE_S))
 
 
 # --- ACLs as Kafka's tool writes them ---------------------------------------------------------------------------------
@@ -291,12 +284,9 @@ def grant(session: ZooKeeper, what: str) -> None:
         acls.change(session, one_pattern, lambda there, p=one_pattern: wanted.get(p, set()), TEST)  # type: ignore[misc]
 
 
-async def until(broker: RunningBroker, key: ApiKey, *, denied: bool) -> None:
+def await_answers(broker: RunningBroker, key: ApiKey, *, denied: bool) -> None:
     """Until the broker has taken in a change of ACLs, by what it answers."""
-    deadline_s = time.monotonic() + PATIENCE_S
-    while bool(codes(await answer_of(broker, key, versions(key)[-1])) & DENIED) is not denied:
-        assert time.monotonic() < deadline_s, f"{key.name} is{' not' if denied else ''} denied still"
-        await asyncio.sleep(0.01)
+    until(lambda: bool(codes(answer_of(broker, key, versions(key)[-1])) & DENIED) is denied, PATIENCE_S)
 
 
 @pytest.fixture(scope="module")
@@ -324,22 +314,10 @@ def guarded(_guarded: tuple[RunningBroker, ZooKeeper]) -> tuple[RunningBroker, Z
 def as_at_first(broker: RunningBroker, session: ZooKeeper) -> None:
     if topics.find(session, TOPIC) is None:
         grant(session, "Cluster:Create Topic:Describe")
-        asyncio.run(until(broker, ApiKey.CREATE_TOPICS, denied=False))
-        deadline_s = time.monotonic() + PATIENCE_S
-        while codes(asyncio.run(answer_of(broker, ApiKey.METADATA, 9))) != {0}:
-            assert time.monotonic() < deadline_s
+        await_answers(broker, ApiKey.CREATE_TOPICS, denied=False)
+        until(lambda: codes(answer_of(broker, ApiKey.METADATA, 9)) == {0}, PATIENCE_S)
     grant(session, "")
-    asyncio.run(until(broker, ApiKey.LIST_OFFSETS, denied=True))
-
-
-def metadata(broker: RunningBroker, asked: list[str] | None, version: int = 9, **fields: Any) -> Any:
-    flags = {
-        "allow_auto_topic_creation": False,
-        "include_topic_authorized_operations": False,
-        "include_cluster_authorized_operations": False,
-    }
-    named = None if asked is None else [{"name": name} for name in asked]
-    return ask(broker.bootstrap, ApiKey.METADATA, version, topics=named, **{**flags, **fields})
+    await_answers(broker, ApiKey.LIST_OFFSETS, denied=True)
 
 
 def test_every_request_that_the_broker_serves_has_a_rule() -> None:
@@ -354,12 +332,11 @@ def test_only_brokers_ask_what_only_brokers_may() -> None:
 
 
 @each("key", GUARDED, ids=lambda key: key.name)
-async def test_without_a_permission_it_is_refused(guarded: tuple[RunningBroker, ZooKeeper], key: ApiKey) -> None:
-    async with channels(guarded[0].bootstrap) as (channel,):
-        for version in versions(key):
-            found = await channel.request(body(key, version), timeout_s=PATIENCE_S)
-            # Version 0 and 1 of DescribeLogDirs and the like have no place for an error: they say nothing.
-            assert codes(found) & DENIED or not codes(found), (version, found)
+def test_without_a_permission_it_is_refused(guarded: tuple[RunningBroker, ZooKeeper], key: ApiKey) -> None:
+    for version in versions(key):
+        found = answer_of(guarded[0], key, version)
+        # Version 0 and 1 of DescribeLogDirs and the like have no place for an error: they say nothing.
+        assert codes(found) & DENIED or not codes(found), (version, found)
 
 
 @each(("what", "keys"), [pytest.param(*one, id=one[0]) for one in BY_NEED if one[1]])
@@ -370,12 +347,12 @@ def test_with_its_permission_it_is_served(
     as_at_first(broker, session)  # the row before may have deleted the topic
     for part in what.split() if " " in what else ():  # each of several is needed
         grant(session, part)
-        asyncio.run(until(broker, keys[0], denied=True))
+        await_answers(broker, keys[0], denied=True)
     grant(session, what)
-    asyncio.run(until(broker, keys[0], denied=False))
+    await_answers(broker, keys[0], denied=False)
     for key in keys:
         for version in versions(key):
-            found = asyncio.run(answer_of(broker, key, version))
+            found = answer_of(broker, key, version)
             assert not codes(found) & DENIED, (key.name, version, found)
 
 
@@ -383,23 +360,20 @@ def test_lists_leave_out_what_may_not_be_described(guarded: tuple[RunningBroker,
     broker, session = guarded
     for key in [key for key, what in needs().items() if what == HIDES]:
         for version in versions(key):
-            assert not {TOPIC, GROUP} & names(asyncio.run(answer_of(broker, key, version)))
-    everything = metadata(broker, None)
+            assert not {TOPIC, GROUP} & names(answer_of(broker, key, version))
+    everything = metadata(broker.bootstrap, None)
     assert (everything.topics, len(everything.brokers)) == ((), 1)
-    assert metadata(broker, [], 0).topics == ()
-    (named,) = metadata(broker, [TOPIC], 0).topics
+    assert metadata(broker.bootstrap, [], 0).topics == ()
+    (named,) = metadata(broker.bootstrap, [TOPIC], 0).topics
     assert (named.name, named.error_code.value, named.partitions) == (TOPIC, 29, ())
     grant(session, "Topic:Describe")
-    asyncio.run(until(broker, ApiKey.METADATA, denied=False))
+    await_answers(broker, ApiKey.METADATA, denied=False)
     shown = metadata(
-        broker,
-        None,
-        include_topic_authorized_operations=True,
-        include_cluster_authorized_operations=True,
+        broker.bootstrap, None, include_topic_authorized_operations=True, include_cluster_authorized_operations=True
     )
     assert [(one.name, one.topic_authorized_operations) for one in shown.topics] == [(TOPIC, 1 << Operation.DESCRIBE)]
     assert shown.cluster_authorized_operations == 0  # the cluster may not be described
-    both = metadata(broker, ["other", TOPIC])
+    both = metadata(broker.bootstrap, ["other", TOPIC])
     assert [(one.name, one.error_code.value) for one in both.topics] == [("other", 29), (TOPIC, 0)]
 
 
@@ -417,9 +391,8 @@ def test_subjects_need_permissions_on_their_topics(guarded: tuple[RunningBroker,
         return [(one.name, int(one.error)) for one in answer.subjects]
 
     grant(session, "Topic:Write Cluster:Alter")
-    deadline_s = time.monotonic() + PATIENCE_S
-    while change("register", mine) or change("level", None):  # which two nodes of ZooKeeper's permit
-        assert time.monotonic() < deadline_s
+    # Two nodes of ZooKeeper's permit it.
+    until(lambda: not (change("register", mine) or change("level", None)), PATIENCE_S)
     assert [change("register", other), change("delete", mine), change("level", mine)] == [40301] * 3
     SchemaRegistry(session).register(other, "AVRO", '"int"', lambda *_: None)
     assert listed(None) == [(mine, 0)]
@@ -432,25 +405,20 @@ def test_a_topic_that_metadata_would_create_needs_create(guarded: tuple[RunningB
     acls.change(session, fresh, lambda _: [Acl(ME, "*", Operation.DESCRIBE, Permission.ALLOW)], TEST)
 
     def code(name: str, **asked: Any) -> int:
-        return int(metadata(broker, [name], **asked).topics[0].error_code)
+        return int(metadata(broker.bootstrap, [name], **asked).topics[0].error_code)
 
-    deadline_s = time.monotonic() + PATIENCE_S
-    while code("fresh-1", allow_auto_topic_creation=False) != 3:  # it does not exist, and may be described
-        assert time.monotonic() < deadline_s
+    until(lambda: code("fresh-1") == 3, PATIENCE_S)  # it does not exist, and may be described
     assert code("fresh-1", allow_auto_topic_creation=True) == 29
     everybody = [Acl("User:*", "127.0.0.1", one, Permission.ALLOW) for one in (Operation.CREATE, Operation.DESCRIBE)]
     acls.change(session, fresh, lambda _: everybody, TEST)
-    while code("fresh-1", allow_auto_topic_creation=True) != 0:
-        assert time.monotonic() < deadline_s
+    until(lambda: code("fresh-1", allow_auto_topic_creation=True) == 0, PATIENCE_S)
     acls.change(session, fresh, lambda _: [], TEST)
 
 
-def test_one_request_is_served_for_some_topics_and_refused_for_others(
-    guarded: tuple[RunningBroker, ZooKeeper],
-) -> None:
+def test_one_request_is_served_for_some_topics_and_refused_for_others(guarded: tuple[RunningBroker, ZooKeeper]) -> None:
     broker, session = guarded
     grant(session, "Topic:Describe")
-    asyncio.run(until(broker, ApiKey.METADATA, denied=False))
+    await_answers(broker, ApiKey.METADATA, denied=False)
     partitions = [{"partition_index": 0, "current_leader_epoch": -1, "timestamp": -1}]
     asked = [{"name": name, "partitions": partitions} for name in ("a", TOPIC, "b")]
     answer = ask(broker.bootstrap, ApiKey.LIST_OFFSETS, 5, replica_id=-1, isolation_level=0, topics=asked)
@@ -460,9 +428,7 @@ def test_one_request_is_served_for_some_topics_and_refused_for_others(
     assert found == [("a", [(0, 29)]), (TOPIC, [(0, 0)]), ("b", [(0, 29)])]
 
 
-def test_a_topic_named_by_its_id_is_not_named_to_who_may_not_know_it(
-    guarded: tuple[RunningBroker, ZooKeeper],
-) -> None:
+def test_a_topic_named_by_its_id_is_not_named_to_who_may_not_know_it(guarded: tuple[RunningBroker, ZooKeeper]) -> None:
     broker, session = guarded
     found = topics.find(session, TOPIC)
     assert found is not None
@@ -476,7 +442,7 @@ def test_a_topic_named_by_its_id_is_not_named_to_who_may_not_know_it(
     unknown = delete(uuid.UUID(int=7))
     assert (unknown.error_code.value, unknown.topic_id) == (100, uuid.UUID(int=7))
     grant(session, "Topic:Describe")
-    asyncio.run(until(broker, ApiKey.METADATA, denied=False))
+    await_answers(broker, ApiKey.METADATA, denied=False)
     refused = delete(found.topic_id)
     assert refused.error_code.value == 29 and TOPIC in refused.error_message
     assert topics.find(session, TOPIC) is not None
@@ -494,7 +460,7 @@ def test_no_answer_tells_whether_a_topic_or_a_group_exists(guarded: tuple[Runnin
     """Every request about what exists, and the same about what does not, without a permission: the same bytes."""
     broker, session = guarded
     grant(session, "Group:Read Topic:Read")
-    asyncio.run(until(broker, ApiKey.OFFSET_COMMIT, denied=False))
+    await_answers(broker, ApiKey.OFFSET_COMMIT, denied=False)
     partitions = [{"partition_index": 0, "committed_offset": 0, "committed_metadata": ""}]
     fields = {"generation_id_or_member_epoch": -1, "member_id": "", "retention_time": -1}
     committed = [{"name": TOPIC, "partitions": partitions}]
@@ -502,7 +468,7 @@ def test_no_answer_tells_whether_a_topic_or_a_group_exists(guarded: tuple[Runnin
     assert answer.topics[0].partitions[0].error_code.value == 0
     grant(session, "")
     for key in (ApiKey.HEARTBEAT, ApiKey.LIST_OFFSETS):  # of the group, and of the topic
-        asyncio.run(until(broker, key, denied=True))
+        await_answers(broker, key, denied=True)
     for key in needs():
         for version in versions(key) if key is not ApiKey.REPLICA_FETCH else ():
             asked = codec.encode_request(body(key, version), 7, "test")
@@ -529,7 +495,7 @@ def _told(broker: RunningBroker, request: bytes) -> bytes:
 def test_an_open_broker_has_no_acls_and_says_so(broker: RunningBroker, topic: str) -> None:
     create(broker.bootstrap, topic)
     for key in (ApiKey.DESCRIBE_ACLS, ApiKey.CREATE_ACLS, ApiKey.DELETE_ACLS):
-        assert codes(asyncio.run(answer_of(broker, key, versions(key)[-1]))) == {54}
-    checked = asyncio.run(answer_of(broker, ApiKey.CHECK_PERMISSION, 0))
+        assert codes(answer_of(broker, key, versions(key)[-1])) == {54}
+    checked = answer_of(broker, ApiKey.CHECK_PERMISSION, 0)
     assert (checked.error_code.value, checked.is_allowed) == (0, True)
     assert "authorizer.class.name" in checked.rule

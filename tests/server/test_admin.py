@@ -15,7 +15,19 @@ from klog.protocol import codec
 from klog.protocol.apis import ApiKey
 from tests.broker_fixture import RunningBroker
 from tests.rows import each
-from tests.server.asking import ask, borders, channels, create, error, offsets, produce, values
+from tests.server.asking import (
+    ask,
+    borders,
+    channels,
+    create,
+    error,
+    metadata,
+    new_topic,
+    offsets,
+    produce,
+    settings_of,
+    values,
+)
 from tests.zookeeper_fixture import session_of
 
 UNKNOWN_TOPIC, INVALID_TOPIC, OUT_OF_RANGE = 3, 17, 1
@@ -27,37 +39,13 @@ FROM_TOPIC, FROM_BROKER, FROM_DEFAULT = 1, 4, 5
 ILLEGAL_NAMES = ["", ".", "..", "a" * 250, "a b", "a/b", "a\0b", "gößer", "a:b", "a\\b", "a,b", "a\nb"]
 
 
-def new_topic(name: str, partitions: int = -1, factor: int = -1, **more: Any) -> dict[str, Any]:
-    return {
-        "name": name,
-        "num_partitions": partitions,
-        "replication_factor": factor,
-        "assignments": [],
-        "configs": [],
-        **more,
-    }
-
-
 def replicas(*brokers: list[int], first: int = 0) -> list[dict[str, Any]]:
     return [{"partition_index": first + index, "broker_ids": ids} for index, ids in enumerate(brokers)]
 
 
-def settings(**given: str | None) -> list[dict[str, Any]]:
-    return [{"name": name.replace("_", "."), "value": value} for name, value in given.items()]
-
-
 def partitions_of(bootstrap: str, *names: str) -> dict[str, Any]:
     """name -> its part of Metadata."""
-    asked = [{"name": name, "topic_id": None} for name in names]
-    answer = ask(
-        bootstrap,
-        ApiKey.METADATA,
-        12,
-        topics=asked,
-        allow_auto_topic_creation=False,
-        include_topic_authorized_operations=False,
-    )
-    return {topic.name: topic for topic in answer.topics}
+    return {topic.name: topic for topic in metadata(bootstrap, names, 12).topics}
 
 
 def exists(bootstrap: str, name: str) -> bool:
@@ -69,7 +57,7 @@ def exists(bootstrap: str, name: str) -> bool:
 
 @each("version", borders(ApiKey.CREATE_TOPICS, range(2, 8)))
 def test_a_topic_is_made_in_every_version(broker: RunningBroker, topic: str, version: int) -> None:
-    asked = new_topic(topic, 3, 1, configs=settings(retention_ms="1234"))
+    asked = new_topic(topic, 3, 1, configs=settings_of(retention_ms="1234"))
     (made,) = ask(broker.bootstrap, ApiKey.CREATE_TOPICS, version, topics=[asked]).topics
     assert error(made) == 0, made
     assert made.name == topic
@@ -88,7 +76,7 @@ def test_a_topic_is_made_in_every_version(broker: RunningBroker, topic: str, ver
 
 def test_the_brokers_defaults_and_assignments(broker: RunningBroker, topic: str) -> None:
     defaults, assigned = topic, topic + "-assigned"
-    asked = [new_topic(defaults), new_topic(assigned, assignments=replicas([1], [1]))]
+    asked = [new_topic(defaults, -1, -1), new_topic(assigned, -1, -1, assignments=replicas([1], [1]))]
     made = ask(broker.bootstrap, ApiKey.CREATE_TOPICS, 7, topics=asked).topics
     assert [(error(one), one.num_partitions, one.replication_factor) for one in made] == [(0, 1, 1), (0, 2, 1)]
 
@@ -102,17 +90,17 @@ def test_the_brokers_defaults_and_assignments(broker: RunningBroker, topic: str)
         (new_topic("t", 1, 0), BAD_FACTOR),
         (new_topic("t", 1, 2), BAD_FACTOR),
         (new_topic("t", 1, -2), BAD_FACTOR),
-        (new_topic("t", assignments=replicas([7])), BAD_ASSIGNMENT),
-        (new_topic("t", assignments=replicas([])), BAD_ASSIGNMENT),
-        (new_topic("t", assignments=replicas([1, 1])), BAD_ASSIGNMENT),
-        (new_topic("t", assignments=replicas([1], first=3)), BAD_ASSIGNMENT),
-        (new_topic("t", assignments=[*replicas([1]), *replicas([1])]), BAD_ASSIGNMENT),
-        (new_topic("t", 1, assignments=replicas([1])), BAD_REQUEST),
-        (new_topic("t", 1, 1, configs=settings(retention_ms="soon")), BAD_CONFIG),
-        (new_topic("t", 1, 1, configs=settings(no_such_thing="1")), BAD_CONFIG),
-        (new_topic("t", 1, 1, configs=settings(log_dirs="/tmp")), BAD_CONFIG),
-        (new_topic("t", 1, 1, configs=settings(retention_ms=None)), BAD_REQUEST),
-        (new_topic("t", 1, 1, configs=settings(retention_ms="1") * 2), BAD_REQUEST),
+        (new_topic("t", -1, -1, assignments=replicas([7])), BAD_ASSIGNMENT),
+        (new_topic("t", -1, -1, assignments=replicas([])), BAD_ASSIGNMENT),
+        (new_topic("t", -1, -1, assignments=replicas([1, 1])), BAD_ASSIGNMENT),
+        (new_topic("t", -1, -1, assignments=replicas([1], first=3)), BAD_ASSIGNMENT),
+        (new_topic("t", -1, -1, assignments=[*replicas([1]), *replicas([1])]), BAD_ASSIGNMENT),
+        (new_topic("t", 1, -1, assignments=replicas([1])), BAD_REQUEST),
+        (new_topic("t", 1, 1, configs=settings_of(retention_ms="soon")), BAD_CONFIG),
+        (new_topic("t", 1, 1, configs=settings_of(no_such_thing="1")), BAD_CONFIG),
+        (new_topic("t", 1, 1, configs=settings_of(log_dirs="/tmp")), BAD_CONFIG),
+        (new_topic("t", 1, 1, configs=settings_of(retention_ms=None)), BAD_REQUEST),
+        (new_topic("t", 1, 1, configs=settings_of(retention_ms="1") * 2), BAD_REQUEST),
         *[(new_topic(name, 1, 1), INVALID_TOPIC) for name in ILLEGAL_NAMES],
     ],
     ids=lambda value: repr(value["name"][:9]) if isinstance(value, dict) and value["name"] != "t" else None,
@@ -226,12 +214,7 @@ def test_what_partitions_cannot_be_added(broker: RunningBroker, topic: str) -> N
             for name, count, lists in asked
         ]
         answer = ask(
-            broker.bootstrap,
-            ApiKey.CREATE_PARTITIONS,
-            3,
-            topics=topics,
-            timeout=10_000,
-            validate_only=validate_only,
+            broker.bootstrap, ApiKey.CREATE_PARTITIONS, 3, topics=topics, timeout=10_000, validate_only=validate_only
         )
         return [error(one) for one in answer.results]
 
@@ -256,11 +239,7 @@ def delete_records(bootstrap: str, topic: str, *asked: tuple[int, int], version:
     """(error, low watermark) of each (partition, offset)."""
     partitions = [{"partition_index": partition, "offset": offset} for partition, offset in asked]
     answer = ask(
-        bootstrap,
-        ApiKey.DELETE_RECORDS,
-        version,
-        topics=[{"name": topic, "partitions": partitions}],
-        timeout=10_000,
+        bootstrap, ApiKey.DELETE_RECORDS, version, topics=[{"name": topic, "partitions": partitions}], timeout=10_000
     )
     return [(error(one), one.low_watermark) for one in answer.topics[0].partitions]
 
@@ -444,7 +423,7 @@ def change(
 @each("version", range(3))
 def test_altering_replaces_the_whole_set_in_every_version(broker: RunningBroker, topic: str, version: int) -> None:
     create(broker.bootstrap, topic, retention_ms="1234")
-    answer = alter(broker.bootstrap, TOPIC, topic, settings(max_message_bytes="900"), version=version)
+    answer = alter(broker.bootstrap, TOPIC, topic, settings_of(max_message_bytes="900"), version=version)
     assert (error(answer), answer.resource_type, answer.resource_name) == (0, TOPIC, topic)
     assert own_settings(broker.bootstrap, topic) == {"max.message.bytes": "900"}
     assert error(alter(broker.bootstrap, TOPIC, topic, [], version=version)) == 0
@@ -495,9 +474,9 @@ def test_changes_that_are_refused(broker: RunningBroker, topic: str) -> None:
     assert refused(change(address, "no/name", ("retention.ms", SET, "1"))) == INVALID_TOPIC
     assert refused(change(address, "1", ("log.retention.ms", SET, "1"), kind=BROKER)) == BAD_REQUEST
     assert refused(change(address, "g", ("x", SET, "1"), kind=GROUP)) == BAD_REQUEST
-    assert refused(alter(address, TOPIC, topic, settings(retention_ms="soon"))) == BAD_CONFIG
-    assert refused(alter(address, TOPIC, topic, settings(retention_ms=None))) == BAD_REQUEST
-    assert refused(alter(address, TOPIC, topic, settings(retention_ms="1") * 2)) == BAD_REQUEST
+    assert refused(alter(address, TOPIC, topic, settings_of(retention_ms="soon"))) == BAD_CONFIG
+    assert refused(alter(address, TOPIC, topic, settings_of(retention_ms=None))) == BAD_REQUEST
+    assert refused(alter(address, TOPIC, topic, settings_of(retention_ms="1") * 2)) == BAD_REQUEST
     assert refused(alter(address, TOPIC, topic + "-missing", [])) == UNKNOWN_TOPIC
     assert refused(alter(address, BROKER, "1", [])) == BAD_REQUEST
     assert error(change(address, topic, ("retention.ms", SET, "5"), validate_only=True)) == 0
@@ -508,7 +487,7 @@ def test_changes_that_are_refused(broker: RunningBroker, topic: str) -> None:
 
 def test_a_resource_twice_in_one_request_is_refused_both_times(broker: RunningBroker, topic: str) -> None:
     create(broker.bootstrap, topic)
-    resource = {"resource_type": TOPIC, "resource_name": topic, "configs": settings(retention_ms="1")}
+    resource = {"resource_type": TOPIC, "resource_name": topic, "configs": settings_of(retention_ms="1")}
     answer = ask(broker.bootstrap, ApiKey.ALTER_CONFIGS, 2, resources=[resource, resource], validate_only=False)
     assert [error(one) for one in answer.responses] == [BAD_REQUEST, BAD_REQUEST]
     assert own_settings(broker.bootstrap, topic) == {}
@@ -561,11 +540,7 @@ def test_one_may_do_everything_with_the_cluster(broker: RunningBroker, version: 
 
 def test_there_are_no_controllers_apart(broker: RunningBroker) -> None:
     found = ask(
-        broker.bootstrap,
-        ApiKey.DESCRIBE_CLUSTER,
-        1,
-        include_cluster_authorized_operations=False,
-        endpoint_type=2,
+        broker.bootstrap, ApiKey.DESCRIBE_CLUSTER, 1, include_cluster_authorized_operations=False, endpoint_type=2
     )
     assert (error(found), found.brokers) == (WRONG_ENDPOINT, ())
 

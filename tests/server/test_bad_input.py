@@ -7,13 +7,14 @@ import struct
 from typing import Any
 
 from klog.protocol.apis import ApiKey
+from klog.record.records import encode_batch
 from klog.render.log_lines import PEER_LINES_EVERY_S, PEER_LINES_MAX
 from klog.server import handlers
 from tests.broker_fixture import RunningBroker
 from tests.chance import seed_of
 from tests.rows import each
-from tests.server.asking import ask, borders, create, error, offsets, produce, produce_request, values
-from tests.server.wire import RawConnection, bystander, fetch_request, framed, head, resident_bytes
+from tests.server.asking import ask, borders, create, error, metadata, offsets, produce, produce_raw, values
+from tests.server.wire import RawConnection, bystander, fetched, framed, head, resident_bytes
 
 assert handlers  # imported for the table of what is served
 
@@ -169,29 +170,22 @@ def test_unknown_versions_of_api_versions_are_answered_in_version_0s_form(broker
 @each("name", ["", ".", "..", "a/b", "../../etc", "a b", "a\0b", "ü", "a" * 250, "a" * 32767])
 def test_bad_topic_names_are_never_made(broker: RunningBroker, name: str) -> None:
     with bystander(broker):
-        asked = {"topics": [{"name": name}], "allow_auto_topic_creation": True}
-        (found,) = ask(broker.bootstrap, ApiKey.METADATA, 5, **asked).topics
+        (found,) = metadata(broker.bootstrap, [name], 5, allow_auto_topic_creation=True).topics
         assert (error(found), found.name, found.partitions) == (17, name, ())
-        produced = ask_to_produce(broker, name)
-        assert error(produced) in (3, 17)
+        assert ask_to_produce(broker, name) in (3, 17)
 
 
-def ask_to_produce(broker: RunningBroker, topic: str, partition: int = 0, version: int = 8) -> Any:
-    from klog.record.records import encode_batch
-    from tests.server.asking import with_channel
-
-    request = produce_request(topic, bytes(encode_batch(values(1))), partition, version)
-    answer = with_channel(broker.bootstrap, lambda channel: channel.request(request))
-    return answer.responses[0].partition_responses[0]
+def ask_to_produce(broker: RunningBroker, topic: str, partition: int = 0, version: int = 8) -> int:
+    return error(produce_raw(broker.bootstrap, topic, bytes(encode_batch(values(1))), partition, version))
 
 
 @each("version", [3, 7, 8, 9])
 def test_producing_to_what_is_not_there(broker: RunningBroker, topic: str, version: int) -> None:
     with bystander(broker):
-        assert error(ask_to_produce(broker, topic, version=version)) == 3
+        assert ask_to_produce(broker, topic, version=version) == 3
         create(broker.bootstrap, topic)
         for partition in (1, -1, 2**31 - 1):
-            assert error(ask_to_produce(broker, topic, partition, version)) == 3
+            assert ask_to_produce(broker, topic, partition, version) == 3
         assert offsets(broker.bootstrap, topic) == (0, 0)
 
 
@@ -203,11 +197,7 @@ def test_fetching_from_where_nothing_is(broker: RunningBroker, topic: str, versi
     ask(broker.bootstrap, ApiKey.DELETE_RECORDS, 2, topics=[{"name": topic, "partitions": partitions}], timeout=1000)
 
     def fetch(offset: int, name: str = topic, partition: int = 0) -> tuple[int, bytes]:
-        from tests.server.asking import with_channel
-
-        request = fetch_request(name, offset, version=version, partition=partition)
-        answer = with_channel(broker.bootstrap, lambda channel: channel.request(request))
-        one = answer.responses[0].partitions[0]
+        one = fetched(broker.bootstrap, name, offset, version=version, partition=partition)
         return error(one), bytes(one.records or b"")
 
     with bystander(broker):

@@ -19,8 +19,17 @@ import pytest
 from klog.record.batch import BatchHeader, stamp, write_header
 from klog.record.codec import DECOMPRESSED_BYTES_MAX, Codec
 from tests.broker_fixture import ROOT, RunningBroker
-from tests.server.asking import FIRST_MS, create, error, offsets, offsets_request, produce, values, with_channel
-from tests.server.test_bad_batches import produce_raw
+from tests.server.asking import (
+    FIRST_MS,
+    answered,
+    create,
+    error,
+    offsets,
+    offsets_request,
+    produce,
+    produce_raw,
+    values,
+)
 from tests.server.wire import bystander
 
 MakeBroker = Callable[..., RunningBroker]
@@ -89,7 +98,7 @@ def test_a_broker_unpacks_none_of_them(make_broker: MakeBroker, topic: str) -> N
         before = forget_peak(broker.pid)
 
         def send(codec: Codec) -> None:
-            found.append((codec, error(produce_raw(broker, topic, bombs[codec][0]))))
+            found.append((codec, error(produce_raw(broker.bootstrap, topic, bombs[codec][0]))))
 
         threads = [threading.Thread(target=send, args=(codec,)) for codec in CODECS * 2]
         for one in threads:
@@ -121,8 +130,7 @@ def test_bombs_in_a_log_cost_neither_its_broker_nor_who_looks_into_its_files(
     broker.start()
     before = forget_peak(broker.pid)
     asked = offsets_request(topic, FIRST_MS + 2, 0)
-    found = with_channel(broker.bootstrap, lambda channel: channel.request(asked))
-    assert error(found.topics[0].partitions[0]) == 0
+    assert error(answered(broker.bootstrap, asked).topics[0].partitions[0]) == 0
     assert peak_bytes(broker.pid) - before < 100 * MEGABYTE
     code, errors, most = peak_of(["log", "dump", str(path), "--messages"])
     assert code == 1

@@ -18,6 +18,7 @@ from klog.server.former_brokers import FormerBrokers
 from klog.server.handlers import metadata
 from klog.server.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
 from klog.server.peer_probe import answers
+from klog.server.runtime import Identity
 
 LIES_AFTER_S = 60.0
 
@@ -56,7 +57,7 @@ class Listeners:
 
 
 async def test_who_refuses_and_who_does_not() -> None:
-    listeners, probes = Listeners(), BrokerProbes(1, LIES_AFTER_S)
+    listeners, probes = Listeners(), BrokerProbes(Identity(1), LIES_AFTER_S)
     await listeners.open(2)
     listeners.refuse(3)
     assert probes.known(listeners.brokers, [2, 3]) is None
@@ -66,7 +67,7 @@ async def test_who_refuses_and_who_does_not() -> None:
 
 
 async def test_a_crowd_costs_a_broker_one_connection() -> None:
-    listeners, probes = Listeners(), BrokerProbes(1, LIES_AFTER_S)
+    listeners, probes = Listeners(), BrokerProbes(Identity(1), LIES_AFTER_S)
     await listeners.open(2)
     found = await asyncio.gather(*(probes.refusing(listeners.brokers, [2]) for _ in range(500)))
     assert found == [set()] * 500
@@ -87,7 +88,7 @@ async def test_when_a_connection_ends_what_was_known_is_old(monkeypatch: pytest.
 
     monkeypatch.setattr(module, "answers", pretend)
     brokers = {2: BrokerImage(2, "c", 1, None, 5, "dies", 1)}
-    probes = BrokerProbes(1, LIES_AFTER_S)
+    probes = BrokerProbes(Identity(1), LIES_AFTER_S)
     assert await probes.refusing(brokers, [2]) == set()
     probes.doubt(2)
     assert probes.known(brokers, [2]) is None
@@ -109,15 +110,22 @@ async def test_one_that_is_ending_lets_in_and_answers_nobody() -> None:
     assert await asking is False
 
 
-async def test_silence_refuses_nothing_and_is_waited_for_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
+def pretending(monkeypatch: pytest.MonkeyPatch, outcome: bool | None) -> list[str]:
+    """Every probe ends so; returns the hosts that are asked."""
+    asked: list[str] = []
 
-    async def pretend(host: str, port: int, security: object) -> None:
+    async def pretend(host: str, port: int, security: object) -> bool | None:
         asked.append(host)
+        return outcome
 
     monkeypatch.setattr(module, "answers", pretend)
+    return asked
+
+
+async def test_silence_refuses_nothing_and_is_waited_for_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = pretending(monkeypatch, None)
     brokers = {2: BrokerImage(2, "c", 1, None, 5, "silent", 1)}
-    probes = BrokerProbes(1, LIES_AFTER_S)
+    probes = BrokerProbes(Identity(1), LIES_AFTER_S)
     for _ in range(3):
         assert await probes.refusing(brokers, [2]) == set()
         await asyncio.sleep(2 * module.FRESH_S)
@@ -127,12 +135,9 @@ async def test_silence_refuses_nothing_and_is_waited_for_seldom(monkeypatch: pyt
 async def test_r6_who_refuses_for_as_long_as_a_session_lasts_and_is_registered_lives(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def pretend(host: str, port: int, security: object) -> bool:
-        return False
-
-    monkeypatch.setattr(module, "answers", pretend)
+    pretending(monkeypatch, False)
     one = BrokerImage(2, "c", 1, None, 5, "balancer", 1)
-    probes = BrokerProbes(1, 0.2)
+    probes = BrokerProbes(Identity(1), 0.2)
     assert await probes.refusing({2: one}, [2]) == {2}
     await asyncio.sleep(0.25)
     assert await probes.refusing({2: one}, [2]) == set()
@@ -145,11 +150,7 @@ async def test_r6_who_refuses_for_as_long_as_a_session_lasts_and_is_registered_l
 
 async def test_no_more_than_so_many_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     """With too many who wait already the answer comes at once, and names nobody who refuses."""
-
-    async def pretend(host: str, port: int, security: object) -> bool:
-        return False
-
-    monkeypatch.setattr(module, "answers", pretend)
+    pretending(monkeypatch, False)
     image = ClusterImage(brokers={2: BrokerImage(2, "c", 1, None, 5, "dead", 1)})
     image.topics["t"] = TopicImage("t", cast(Any, None), {0: PartitionImage(2, 7, (2,), (2,))}, {})
     image.known.set()
@@ -158,7 +159,7 @@ async def test_no_more_than_so_many_wait(monkeypatch: pytest.MonkeyPatch) -> Non
         config=None,
         runtime=SimpleNamespace(loop=loop),
         image=image,
-        probes=BrokerProbes(1, LIES_AFTER_S),
+        probes=BrokerProbes(Identity(1), LIES_AFTER_S),
         former_brokers=FormerBrokers(loop.time),
         auto_creation=None,
     )

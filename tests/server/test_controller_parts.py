@@ -21,7 +21,7 @@ from klog.coordination.group_slots import SlotHolder, slot_of
 from klog.coordination.partition_states import PartitionState
 from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import CannotConnect, KlogError, NotController, NotCoordinator, RebalanceInProgress
-from klog.groups.members import Join
+from klog.groups.members import Caller, Join, Sync
 from klog.groups.outcomes import Joined, Refused, Synced
 from klog.names import TopicPartition
 from klog.protocol.apis import ApiKey
@@ -102,8 +102,8 @@ class World:
         self.may_go_on = asyncio.Event()
         self.slow_ended: asyncio.Queue[bool] = asyncio.Queue()
         """Of `SLOW` requests: whether each ended by itself."""
-        authority = Authority(zookeeper, self.runtime.executors, lambda: self.runtime.identity.incarnation)
-        peers = Peers(self._reach, BrokerProbes(ME, WITHIN_S), self._answer_locally)
+        authority = Authority(self.runtime)
+        peers = Peers(self._reach, BrokerProbes(self.runtime.identity, WITHIN_S), self._answer_locally)
         self.former_brokers = FormerBrokers(self.runtime.loop.time)
         self.controller = Controller(self.runtime, self.image, authority, peers, self.former_brokers)
         self.election = ControllerElection(self.runtime, authority, peers, self.controller)
@@ -293,13 +293,13 @@ async def test_a_coordinator_serves_the_groups_of_its_slots_and_lets_them_go_wit
             groups.cache.slots_changed()
             joined = await groups.join("g", join())
             assert isinstance(joined, Joined) and (joined.generation, joined.leader) == (1, "m-1")
-            synced = await groups.sync("g", "m-1", None, 1, ("consumer", "range"), {"m-1": b"all"})
+            synced = await groups.sync("g", Sync(Caller("m-1", None, 1), ("consumer", "range"), {"m-1": b"all"}))
             assert isinstance(synced, Synced) and synced.assignment == b"all"
-            assert groups.heartbeat("g", "m-1", None, 1, None) is None
+            assert groups.heartbeat("g", Caller("m-1", None, 1), None) is None
 
             waiting = asyncio.ensure_future(groups.join("g", join(new_id="m-2")))
             await asyncio.sleep(0)  # it has begun, and waits for the first member to join again
-            assert isinstance(groups.heartbeat("g", "m-1", None, 1, None), RebalanceInProgress)
+            assert isinstance(groups.heartbeat("g", Caller("m-1", None, 1), None), RebalanceInProgress)
             world.image.group_slots = {}
             groups.cache.slots_changed()
             let_go = await asyncio.wait_for(waiting, WITHIN_S)

@@ -15,19 +15,22 @@ from klog.record.records import Record, decode_batch, encode_batch
 from tests.broker_fixture import RunningBroker
 from tests.rows import each
 from tests.server.asking import (
+    answered,
     ask,
     borders,
     create,
     error,
+    metadata,
     offsets,
     offsets_request,
     produce,
+    produce_raw,
     produce_request,
     until,
     values,
     with_channel,
 )
-from tests.server.wire import RawConnection, fetch_request, framed, head
+from tests.server.wire import RawConnection, fetch_request, fetched, framed, head
 
 OUT_OF_RANGE, UNKNOWN_TOPIC, NO_LEADER, FENCED, UNKNOWN_EPOCH = 1, 3, 5, 74, 75
 NOT_SAID = -(2**31)
@@ -85,15 +88,8 @@ def test_klogs_own_requests_are_listed_for_klogs_own_tools(broker: RunningBroker
 @each("version", borders(ApiKey.METADATA, range(13)))
 def test_metadata(broker: RunningBroker, topic: str, version: int) -> None:
     create(broker.bootstrap, topic, 2)
-    flags = {
-        "allow_auto_topic_creation": False,
-        "include_cluster_authorized_operations": False,
-        "include_topic_authorized_operations": False,
-    }
-    names = [{"name": name, "topic_id": None} for name in (topic, topic + "-missing")]
-    if version < 4:
-        names = names[:1]
-    answer = ask(broker.bootstrap, ApiKey.METADATA, version, topics=names, **flags)
+    names = [topic, topic + "-missing"] if version >= 4 else [topic]
+    answer = metadata(broker.bootstrap, names, version)
     assert [f"{one.host}:{one.port}" for one in answer.brokers] == [broker.bootstrap]
     found = {one.name: one for one in answer.topics}
     assert error(found[topic]) == 0
@@ -107,10 +103,10 @@ def test_metadata(broker: RunningBroker, topic: str, version: int) -> None:
         assert error(found[topic + "-missing"]) == UNKNOWN_TOPIC
     if version >= 7:
         assert [one.leader_epoch for one in found[topic].partitions] == [0, 0]
-    everything = ask(broker.bootstrap, ApiKey.METADATA, version, topics=None if version else [], **flags)
+    everything = metadata(broker.bootstrap, None if version else [], version)
     assert topic in {one.name for one in everything.topics}
     if version >= 1:
-        assert ask(broker.bootstrap, ApiKey.METADATA, version, topics=[], **flags).topics == ()
+        assert metadata(broker.bootstrap, [], version).topics == ()
 
 
 @each("version", borders(ApiKey.METADATA, range(8, 13)))
@@ -120,8 +116,7 @@ def test_who_asks_what_one_may_do_hears_that_it_is_everything(broker: RunningBro
 
     def operations(wanted: bool) -> list[int]:
         flags = {f"include_{one}_authorized_operations": wanted for one in ("cluster", "topic")}
-        names = [{"name": name, "topic_id": None} for name in (topic, topic + "-missing")]
-        answer = ask(broker.bootstrap, ApiKey.METADATA, version, topics=names, allow_auto_topic_creation=False, **flags)
+        answer = metadata(broker.bootstrap, (topic, topic + "-missing"), version, **flags)
         cluster = [answer.cluster_authorized_operations] if version <= 10 else []
         return cluster + [one.topic_authorized_operations for one in answer.topics]
 
@@ -135,12 +130,10 @@ def test_who_asks_what_one_may_do_hears_that_it_is_everything(broker: RunningBro
 
 @each("version", [1, 4, 9])
 def test_a_producer_makes_the_topic_that_is_missing(broker: RunningBroker, topic: str, version: int) -> None:
-    flags = {"include_cluster_authorized_operations": False, "include_topic_authorized_operations": False}
-    asked = {"topics": [{"name": topic}], "allow_auto_topic_creation": True, **flags}
     deadline = time.monotonic() + 10
     codes = set()
     while True:
-        (found,) = ask(broker.bootstrap, ApiKey.METADATA, version, **asked).topics
+        (found,) = metadata(broker.bootstrap, [topic], version, allow_auto_topic_creation=True).topics
         codes |= {error(one) for one in (found, *found.partitions)}
         if found.partitions and found.partitions[0].leader_id == 1:
             break
@@ -151,9 +144,8 @@ def test_a_producer_makes_the_topic_that_is_missing(broker: RunningBroker, topic
 
 def test_no_topic_is_made_where_that_is_switched_off(make_broker: Any, topic: str) -> None:
     broker = make_broker(auto__create__topics__enable="false").start()
-    asked = {"topics": [{"name": topic}], "allow_auto_topic_creation": True}
     for _ in range(2):
-        (found,) = ask(broker.bootstrap, ApiKey.METADATA, 4, **asked).topics
+        (found,) = metadata(broker.bootstrap, [topic], allow_auto_topic_creation=True).topics
         assert error(found) == UNKNOWN_TOPIC
 
 
@@ -161,15 +153,14 @@ def test_topics_that_clients_ask_for_are_made_at_a_rate(make_broker: Any, topic:
     """At a topic a second ten at once; the others when they are asked for again, and all in the end."""
     broker = make_broker(klog__auto__create__topics__per__second="1").start()
     names = [f"{topic}-{number}" for number in range(12)]
-    asked = {"topics": [{"name": name} for name in names], "allow_auto_topic_creation": True}
     deadline = time.monotonic() + 60
     codes: set[int] = set()
     at_first = None
     while at_first is None or codes != {0}:
         assert time.monotonic() < deadline, "they are never made"
-        codes = {error(one) for one in ask(broker.bootstrap, ApiKey.METADATA, 4, **asked).topics}
+        codes = {error(one) for one in metadata(broker.bootstrap, names, allow_auto_topic_creation=True).topics}
         assert codes <= {0, NO_LEADER}, "who is put off asks again"
-        there = len(ask(broker.bootstrap, ApiKey.METADATA, 4, topics=None, allow_auto_topic_creation=False).topics)
+        there = len(metadata(broker.bootstrap, None).topics)
         at_first = there if at_first is None else at_first
         time.sleep(0.1)
     assert at_first < len(names)
@@ -238,9 +229,7 @@ def test_a_fetch_gives_at_least_one_batch_however_small_its_limits(broker: Runni
     create(broker.bootstrap, topic)
     produce(broker.bootstrap, topic, [values(10), values(10)])
     for limits in ({"max_bytes": 1}, {"partition_max_bytes": 1}, {"max_bytes": 0, "partition_max_bytes": 0}):
-        request = fetch_request(topic, 0, **limits)
-        answer = with_channel(broker.bootstrap, lambda channel, asked=request: channel.request(asked))  # type: ignore[misc]
-        assert len(list(walk(bytearray(answer.responses[0].partitions[0].records)))) == 1, limits
+        assert len(list(walk(bytearray(fetched(broker.bootstrap, topic, 0, **limits).records)))) == 1, limits
 
 
 def test_a_fetch_waits_for_data_and_no_longer(broker: RunningBroker, topic: str) -> None:
@@ -248,9 +237,8 @@ def test_a_fetch_waits_for_data_and_no_longer(broker: RunningBroker, topic: str)
 
     def fetch(wait_ms: int, min_bytes: int = 1) -> tuple[float, bytes]:
         began = time.monotonic()
-        request = fetch_request(topic, 0, max_wait_ms=wait_ms, min_bytes=min_bytes)
-        answer = with_channel(broker.bootstrap, lambda channel: channel.request(request))
-        return time.monotonic() - began, bytes(answer.responses[0].partitions[0].records or b"")
+        records = fetched(broker.bootstrap, topic, 0, max_wait_ms=wait_ms, min_bytes=min_bytes).records
+        return time.monotonic() - began, bytes(records or b"")
 
     took_s, data = fetch(300)
     assert data == b""
@@ -284,19 +272,7 @@ def test_requests_of_one_connection_are_answered_in_order(broker: RunningBroker,
 def test_a_wrong_leader_epoch_makes_clients_look_again(broker: RunningBroker, topic: str) -> None:
     create(broker.bootstrap, topic)
     for epoch, code in ((5, UNKNOWN_EPOCH), (0, 0), (-1, 0)):
-        partitions = [{"partition": 0, "current_leader_epoch": epoch, "fetch_offset": 0, "partition_max_bytes": 1000}]
-        answer = ask(
-            broker.bootstrap,
-            ApiKey.FETCH,
-            11,
-            max_wait=0,
-            min_bytes=0,
-            max_bytes=1000,
-            topics=[{"topic": topic, "partitions": partitions}],
-            forgotten_topics_data=[],
-            rack_id="",
-        )
-        assert error(answer.responses[0].partitions[0]) == code
+        assert error(fetched(broker.bootstrap, topic, 0, epoch=epoch)) == code
 
 
 # --- ListOffsets, OffsetForLeaderEpoch ---
@@ -310,7 +286,7 @@ def test_list_offsets(broker: RunningBroker, topic: str, version: int) -> None:
 
     def look_up(timestamp: int, partition: int = 0) -> Any:
         asked = offsets_request(topic, timestamp, partition, version=version)
-        return with_channel(broker.bootstrap, lambda channel: channel.request(asked)).topics[0].partitions[0]
+        return answered(broker.bootstrap, asked).topics[0].partitions[0]
 
     found = {at: look_up(at) for at in (-2, -1, 0, first_ms, first_ms + 3, first_ms + 10)}
     assert {at: (error(one), one.offset) for at, one in found.items()} == {
@@ -387,9 +363,7 @@ def test_sequences_of_an_idempotent_producer(make_broker: Any, topic: str) -> No
 
     def send(sequence: int, count: int = 2, epoch: int = 1) -> tuple[int, int]:
         batch = encode_batch(values(count), producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
-        request = produce_request(topic, bytes(batch))
-        answer = with_channel(broker.bootstrap, lambda channel: channel.request(request))
-        one = answer.responses[0].partition_responses[0]
+        one = produce_raw(broker.bootstrap, topic, bytes(batch))
         return error(one), one.base_offset
 
     def settled(sequence: int) -> tuple[int, int]:
@@ -420,15 +394,13 @@ def test_sequences_of_an_idempotent_producer(make_broker: Any, topic: str) -> No
 
 def test_a_topic_that_grows_never_loses_sight_of_its_partitions(broker: RunningBroker, topic: str) -> None:
     """While new partitions are being led, metadata goes on to show those that were there."""
-    flags = {"include_cluster_authorized_operations": False, "include_topic_authorized_operations": False}
-    ask(broker.bootstrap, ApiKey.METADATA, 9, topics=[{"name": topic}], allow_auto_topic_creation=True, **flags)
+    metadata(broker.bootstrap, [topic], allow_auto_topic_creation=True)
     grown = threading.Event()
     seen: list[int] = []
 
     def watch() -> None:
         while not grown.is_set():
-            asked = {"topics": [{"name": topic}], "allow_auto_topic_creation": False, **flags}
-            (found,) = ask(broker.bootstrap, ApiKey.METADATA, 9, **asked).topics
+            (found,) = metadata(broker.bootstrap, [topic]).topics
             seen.append(min((one.partition_index for one in found.partitions), default=-1))
 
     watcher = threading.Thread(target=watch)

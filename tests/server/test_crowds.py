@@ -25,7 +25,7 @@ from klog.protocol import codec
 from klog.protocol.apis import ApiKey
 from tests.broker_fixture import RunningBroker
 from tests.security.broker_doors import listen_to, ports_of, unique
-from tests.server.asking import error, told_of
+from tests.server.asking import error, new_topic, told_of
 from tests.server.wire import ASKED, RawConnection, framed, head, resident_bytes
 from tests.until import until
 
@@ -69,7 +69,7 @@ def test_brokers_reach_one_another_where_clients_have_taken_all_connections(pair
     address = start(first)
     host, _, port = address.rpartition(":")
     topic = unique("t")
-    asked = {"name": topic, "num_partitions": 2, "replication_factor": 2, "assignments": [], "configs": []}
+    asked = new_topic(topic, 2, 2)
     with contextlib.ExitStack() as stack:
         channel = BlockingChannel.connect(host, int(port))
         stack.callback(channel.close)

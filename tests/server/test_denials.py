@@ -9,7 +9,7 @@ from klog.coordination.acts import Actor
 from klog.metrics import Measures
 from klog.security.permissions import Operation, Resource, ResourceType
 from klog.server import event_limits
-from klog.server.denials import Denials
+from klog.server.access import Denials
 from klog.server.dispatch import FORWARDED, _forwarded, forwarding_client
 
 

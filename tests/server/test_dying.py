@@ -136,7 +136,7 @@ def channel_to(registration: Registration, reach: Any, listener: Listener) -> Br
 
 def election_of(runtime: Runtime, reach: Any, probes: BrokerProbes) -> ControllerElection:
     peers = Peers(reach, probes, nothing)
-    authority = Authority(runtime.zookeeper, runtime.executors, lambda: runtime.identity.incarnation)
+    authority = Authority(runtime)
     controller = Controller(runtime, ClusterImage(), authority, peers, FormerBrokers(runtime.loop.time))
     return ControllerElection(runtime, authority, peers, controller)
 
@@ -256,7 +256,7 @@ async def test_a_broker_that_refuses_counts_as_dead_however_its_registration_was
     events: list[str] = []
     runtime = runtime_of()
     runtime.on_event = lambda kind, _: events.append(kind)
-    authority = Authority(runtime.zookeeper, runtime.executors, lambda: -1)
+    authority = Authority(runtime)
     peers = Peers(first(Connection()), Doubts(), nothing)
     controller = Controller(runtime, ClusterImage(), authority, peers, FormerBrokers(runtime.loop.time))
     context = controller.context

@@ -13,7 +13,7 @@ import pytest
 
 import klog.server
 from klog.errors import RequestTimedOut
-from klog.server.executors import THREADS, WAITING_MAX, Executors, Purpose
+from klog.server.executors import Executors, Purpose
 
 WITHIN_S = 30
 
@@ -29,7 +29,7 @@ async def test_a_full_purpose_holds_up_no_other_and_a_hung_disk_no_other_disk(ex
     go_on = threading.Event()
     held = [
         asyncio.ensure_future(executors.run_at("/a", Purpose.LOOK_UPS, go_on.wait))
-        for _ in range(3 * THREADS[Purpose.LOOK_UPS])
+        for _ in range(3 * Purpose.LOOK_UPS.threads)
     ]
     try:
         await asyncio.sleep(0)
@@ -46,25 +46,21 @@ async def test_a_full_purpose_holds_up_no_other_and_a_hung_disk_no_other_disk(ex
 
 async def test_threads_are_few_named_and_daemons(executors: Executors) -> None:
     seen = set[threading.Thread]()
-    both = threading.Barrier(THREADS[Purpose.LOOK_UPS])
+    both = threading.Barrier(Purpose.LOOK_UPS.threads)
 
     def look() -> None:
         seen.add(threading.current_thread())
         both.wait(WITHIN_S)
 
     for _ in range(10):
-        await asyncio.gather(
-            *(executors.run_at("/a", Purpose.LOOK_UPS, look) for _ in range(THREADS[Purpose.LOOK_UPS]))
-        )
-    assert len(seen) == THREADS[Purpose.LOOK_UPS]
+        await asyncio.gather(*(executors.run_at("/a", Purpose.LOOK_UPS, look) for _ in range(Purpose.LOOK_UPS.threads)))
+    assert len(seen) == Purpose.LOOK_UPS.threads
     assert all(one.daemon and one.name.startswith("look-ups /a") for one in seen)
 
 
 async def test_who_goes_away_while_waiting_is_never_begun(executors: Executors) -> None:
     go_on, begun = threading.Event(), list[int]()
-    held = [
-        asyncio.ensure_future(executors.run(Purpose.LOOK_UPS, go_on.wait)) for _ in range(THREADS[Purpose.LOOK_UPS])
-    ]
+    held = [asyncio.ensure_future(executors.run(Purpose.LOOK_UPS, go_on.wait)) for _ in range(Purpose.LOOK_UPS.threads)]
     waiting = [asyncio.ensure_future(executors.run(Purpose.LOOK_UPS, begun.append, one)) for one in (1, 2, 3)]
     await asyncio.sleep(0)
     waiting[1].cancel()
@@ -76,9 +72,9 @@ async def test_who_goes_away_while_waiting_is_never_begun(executors: Executors) 
 
 
 async def test_what_strangers_may_queue_is_bounded(executors: Executors, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(WAITING_MAX, Purpose.LOOK_UPS, 3)
+    monkeypatch.setattr(Purpose.LOOK_UPS, "waiting_max", 3)
     go_on = threading.Event()
-    begun = [threading.Event() for _ in range(THREADS[Purpose.LOOK_UPS])]
+    begun = [threading.Event() for _ in range(Purpose.LOOK_UPS.threads)]
 
     def hold(one: threading.Event) -> None:
         one.set()
@@ -99,8 +95,8 @@ async def test_what_strangers_may_queue_is_bounded(executors: Executors, monkeyp
 async def test_addresses_take_turns_and_who_has_most_gives_way(
     executors: Executors, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(WAITING_MAX, Purpose.UNPACKING, 6)
-    monkeypatch.setitem(THREADS, Purpose.UNPACKING, 1)
+    monkeypatch.setattr(Purpose.UNPACKING, "waiting_max", 6)
+    monkeypatch.setattr(Purpose.UNPACKING, "threads", 1)
     go_on, begun, done = threading.Event(), threading.Event(), list[str]()
 
     def hold() -> None:
@@ -155,7 +151,7 @@ async def test_closing_cancels_what_waits_and_ends_the_threads(executors: Execut
         threads.append(threading.current_thread())
         go_on.wait()
 
-    held = [asyncio.ensure_future(executors.run(Purpose.OTHER, hold)) for _ in range(THREADS[Purpose.OTHER])]
+    held = [asyncio.ensure_future(executors.run(Purpose.OTHER, hold)) for _ in range(Purpose.OTHER.threads)]
     waiting = asyncio.ensure_future(executors.run(Purpose.OTHER, int))
     await asyncio.sleep(0)
     executors.close()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import urllib.request
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -19,6 +17,7 @@ from tests.admin.group_registry import commit
 from tests.broker_fixture import RunningBroker
 from tests.cli.runner import klog
 from tests.hand_clock import HandClock
+from tests.server.test_metrics import scrape
 from tests.tools.verbs import make_topic, run, send
 from tests.zookeeper_fixture import session_of
 
@@ -36,14 +35,11 @@ def registry(broker_with_page: RunningBroker) -> Iterator[ZooKeeper]:
 
 def page(broker: RunningBroker) -> dict[tuple[str, str, str], float]:
     """Metric, group, partition -> value, of the lines that are about groups' lag."""
-    url = f"http://127.0.0.1:{broker.settings['metrics__port']}/metrics"
-    with urllib.request.urlopen(url, timeout=30) as answer:
-        text = answer.read().decode()
-    found = {}
-    for name, labels, value in re.findall(r"^(klog_group_lag_\w+)\{(.*)\} (\S+)$", text, re.MULTILINE):
-        known = dict(re.findall(r'(\w+)="([^"]*)"', labels))
-        found[name, known["group"], known["partition"]] = float(value)
-    return found
+    return {
+        (name, known["group"], known["partition"]): value
+        for (name, labels), value in scrape(broker).items()
+        if name.startswith("klog_group_lag_") and (known := dict(labels))
+    }
 
 
 def test_the_page_has_what_group_lag_counts(broker_with_page: RunningBroker, registry: ZooKeeper) -> None:

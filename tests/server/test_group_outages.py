@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
@@ -14,7 +14,7 @@ from klog.coordination.connect_string import ConnectString
 from klog.coordination.embedded import ZooKeeperServer
 from klog.names import TopicPartition
 from tests.broker_fixture import RunningBroker
-from tests.server.asking import create
+from tests.server.asking import comes_to, create
 from tests.server.group_speaker import Speaker, assignment, code, speakers, subscription
 from tests.zookeeper_fixture import session_of
 from tests.zookeeper_proxy import MULTI, ZooKeeperProxy
@@ -23,7 +23,6 @@ COORDINATOR_NOT_AVAILABLE = 15
 REBALANCE_IN_PROGRESS = 27
 TOPIC = "clicks"
 ONE = TopicPartition(TOPIC, 0)
-SOON_S = 20.0
 
 
 @pytest.fixture(scope="module")
@@ -52,12 +51,6 @@ def group() -> str:
     return f"g-{secrets.token_hex(4)}"
 
 
-async def until(attempt: Callable[[], Awaitable[object]], wanted: object) -> None:
-    deadline = time.monotonic() + SOON_S
-    while (found := await attempt()) != wanted:
-        assert time.monotonic() < deadline, found
-
-
 async def test_commits_are_refused_while_zookeeper_is_away_and_members_live_on(
     broker: RunningBroker, proxy: ZooKeeperProxy, group: str
 ) -> None:
@@ -72,7 +65,7 @@ async def test_commits_are_refused_while_zookeeper_is_away_and_members_live_on(
             late.group = f"{group}-never-read-before"
             assert code(await late.join()) == COORDINATOR_NOT_AVAILABLE
             assert await member.commit({ONE: 3}) == [COORDINATOR_NOT_AVAILABLE]
-        await until(lambda: member.commit({ONE: 4}), [0])
+        await comes_to([0], lambda: member.commit({ONE: 4}))
         assert await member.committed(ONE) == [(4, "")]
         assert await member.heartbeat() == 0, "the generation is the same"
 
@@ -86,7 +79,7 @@ async def test_a_commit_whose_answer_is_lost_is_found_to_be_written(
         proxy.lose_answer_of(frozenset({MULTI}), of=group.encode())
         lost = await member.commit({ONE: 1}, "made")  # its nodes are made: a second try finds them there
         assert lost in ([0], [COORDINATOR_NOT_AVAILABLE])
-        await until(lambda: member.commit({ONE: 2}, "set"), [0])
+        await comes_to([0], lambda: member.commit({ONE: 2}, "set"))
         assert await member.committed(ONE) == [(2, "set")]
     assert proxy.lost == before + 1
 
@@ -97,7 +90,7 @@ async def test_a_generation_whose_answer_is_lost_is_the_groups(
     before = proxy.lost
     async with speakers(broker.bootstrap, group, 1) as (member,):
         proxy.lose_answer_of(frozenset({MULTI}), of=group.encode())
-        await until(lambda: _joined(member), 0)
+        await comes_to(0, lambda: _joined(member))
         assert member.generation == 1, "it was written once"
         assert (await member.sync({member.member_id: assignment(TOPIC, 0)})).assignment == assignment(TOPIC, 0)
         assert await member.heartbeat() == 0
@@ -118,10 +111,10 @@ async def test_a_generation_that_zookeeper_is_too_late_for_is_joined_again(
             assert not (await asyncio.wait([again], timeout=0.3))[0], "nothing is told before it is written"
             assert await beside.heartbeat() == REBALANCE_IN_PROGRESS
         await again
-        await until(lambda: _joined(member), 0)
+        await comes_to(0, lambda: _joined(member))
         assert member.generation > before
         await member.sync({member.member_id: assignment(TOPIC, 0)})
-        await until(lambda: member.commit({ONE: 5}), [0])
+        await comes_to([0], lambda: member.commit({ONE: 5}))
 
 
 async def _joined(member: Speaker) -> int:

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import pkgutil
-from typing import Any, get_type_hints
 from unittest.mock import MagicMock
 
 from klog.protocol.apis import ApiKey
 from klog.server import handlers
 from klog.server.dispatch import ROUTES, BoundRoutes
-from klog.server.parts import Parts
 
 
 def test_every_handler_can_be_bound() -> None:
-    made_up: dict[str, Any] = {name: MagicMock() for name in get_type_hints(Parts)}
     bound = BoundRoutes()
-    bound.bind(ROUTES, Parts(**made_up))
+    bound.bind(ROUTES, MagicMock())
     assert bound.keys() == ROUTES.keys()
     assert ApiKey.PRODUCE in bound and ApiKey.DESCRIBE_SELF in bound
 

@@ -23,6 +23,7 @@ from klog.record.records import encode_batch
 from tests.broker_fixture import RunningBroker
 from tests.rows import each
 from tests.server.asking import (
+    answered,
     create,
     error,
     offsets,
@@ -31,17 +32,8 @@ from tests.server.asking import (
     produce_request,
     until,
     values,
-    with_channel,
 )
-from tests.server.wire import (
-    RawConnection,
-    bystander,
-    fetch_request,
-    framed,
-    head,
-    open_descriptors,
-    resident_bytes,
-)
+from tests.server.wire import RawConnection, bystander, fetch_request, framed, head, open_descriptors, resident_bytes
 
 MakeBroker = Callable[..., RunningBroker]
 MEGABYTE = 1_000_000
@@ -187,7 +179,7 @@ def test_more_partitions_in_one_request_than_descriptors(make_broker: MakeBroker
     refused = 0
     to_all = produce_request(topic, dict.fromkeys(acknowledged, batch))
     for _ in range(3):
-        answer = with_channel(broker.bootstrap, lambda channel: channel.request(to_all))
+        answer = answered(broker.bootstrap, to_all)
         for one in answer.responses[0].partition_responses:
             assert error(one) in (0, STORAGE), one
             acknowledged[one.index] += error(one) == 0
@@ -200,7 +192,7 @@ def test_more_partitions_in_one_request_than_descriptors(make_broker: MakeBroker
     broker.wrapper = []
     broker.start()
     asked = offsets_request(topic, -1, *range(partitions))
-    answer = with_channel(broker.bootstrap, lambda channel: channel.request(asked))
+    answer = answered(broker.bootstrap, asked)
     ends = {one.partition_index: one.offset for one in answer.topics[0].partitions}
     assert all(ends[number] > 0 for number, count in acknowledged.items() if count), "acknowledged and gone"
     print("refused", refused)

@@ -17,8 +17,7 @@ from klog.security.principal import ANONYMOUS
 from klog.server import dispatch
 from klog.server.dispatch import FORWARDED_ELEMENTS_MAX, LOOP_ELEMENTS_MAX, Dispatcher, OpenRequests, Route
 from klog.server.executors import Executors
-from klog.server.long_requests import IN_HAND_MAX, OF_ADDRESS_MAX, LongRequests
-from klog.server.request_slots import OF_ADDRESS
+from klog.server.request_slots import LONG_MAX, LONG_OF_ADDRESS_MAX, OF_ADDRESS, LongRequests
 from klog.server.throttling import MeteredReply
 from tests.rows import each
 
@@ -76,11 +75,7 @@ class Stage:
             received_s=0.0,
             sending=[],
         )
-        route = Route(
-            *(ApiKey.METADATA, 7, 7, handle, 7, 7),
-            of_controller=forwarding is not None,
-            waits=waits,
-        )
+        route = Route(*(ApiKey.METADATA, 7, 7, handle, 7, 7), of_controller=forwarding is not None, waits=waits)
         self._dispatcher = Dispatcher(
             {ApiKey.METADATA: route},
             executors=self.executors,
@@ -288,13 +283,13 @@ async def test_so_many_long_requests_are_in_hand() -> None:
             await asyncio.sleep(0)
         return tasks
 
-    busy = [peer("192.0.2.1") for _ in range(OF_ADDRESS_MAX + 2)]
+    busy = [peer("192.0.2.1") for _ in range(LONG_OF_ADDRESS_MAX + 2)]
     tasks = await ask(*busy)
-    assert begun == ["192.0.2.1"] * OF_ADDRESS_MAX
+    assert begun == ["192.0.2.1"] * LONG_OF_ADDRESS_MAX
     tasks += await ask(peer("192.0.2.2"))
-    assert begun[OF_ADDRESS_MAX:] == ["192.0.2.2"]
-    tasks += await ask(*(peer(f"198.51.100.{number}") for number in range(IN_HAND_MAX)))
-    assert len(begun) == IN_HAND_MAX
+    assert begun[LONG_OF_ADDRESS_MAX:] == ["192.0.2.2"]
+    tasks += await ask(*(peer(f"198.51.100.{number}") for number in range(LONG_MAX)))
+    assert len(begun) == LONG_MAX
     for end in busy[-1].at_end:  # the connection of one that waits ends
         end()
     may_end.set()
@@ -389,23 +384,23 @@ async def test_a_long_answer_that_must_wait_is_not_kept_but_made_again() -> None
 
     def send(_: bytes) -> None:
         stage.steps.append("answered")
-        if stage.steps.count("answered") == OF_ADDRESS_MAX:
+        if stage.steps.count("answered") == LONG_OF_ADDRESS_MAX:
             all_sent.set()
 
     stage.connection.taken = may_take.wait
     stage._reply.send = send
-    for _ in range(OF_ADDRESS_MAX):
+    for _ in range(LONG_OF_ADDRESS_MAX):
         stage.ask(None)
     async with asyncio.timeout(WITHIN_S):
         await all_sent.wait()
-    assert made == OF_ADDRESS_MAX
+    assert made == LONG_OF_ADDRESS_MAX
     stage.ask(None)  # nobody has taken the others yet
     await _some_turns()
-    assert (made, stage.steps.count("answered")) == (OF_ADDRESS_MAX + 1, OF_ADDRESS_MAX)
+    assert (made, stage.steps.count("answered")) == (LONG_OF_ADDRESS_MAX + 1, LONG_OF_ADDRESS_MAX)
     may_take.set()
     async with asyncio.timeout(WITHIN_S):
         await stage.open_requests.drain(WITHIN_S)
-    assert (made, stage.steps.count("answered")) == (OF_ADDRESS_MAX + 2, OF_ADDRESS_MAX + 1)
+    assert (made, stage.steps.count("answered")) == (LONG_OF_ADDRESS_MAX + 2, LONG_OF_ADDRESS_MAX + 1)
     stage.executors.close()
 
 

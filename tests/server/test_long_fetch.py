@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
+from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,7 +19,7 @@ from klog.server.replicas import local_replicas
 from tests.broker_fixture import RunningBroker
 from tests.rows import each
 from tests.server.asking import create, produce, values
-from tests.server.wire import RawConnection, bystander
+from tests.server.wire import RawConnection, bystander, fetch_request
 
 THERE = 3
 """Partitions that the topic has."""
@@ -26,32 +27,9 @@ ASKED = 5_000
 UNKNOWN_TOPIC_OR_PARTITION = 3
 
 
-def asked_for(
-    topic: str, partitions: Any, version: int, *, replica_id: int = -1, offset: int = 0, max_wait_ms: int = 0
-) -> bytes:
+def asked_for(topic: str, partitions: Iterable[int], version: int, offset: int = 0, **more: int) -> bytes:
     """A Fetch request on the wire."""
-    named = [
-        {
-            "partition": partition,
-            "current_leader_epoch": -1,
-            "fetch_offset": offset,
-            "log_start_offset": -1,
-            "partition_max_bytes": 1 << 20,
-        }
-        for partition in partitions
-    ]
-    request = codec.request(
-        ApiKey.FETCH,
-        version,
-        replica_id=replica_id,
-        max_wait=max_wait_ms,
-        min_bytes=1,
-        max_bytes=1 << 20,
-        topics=[{"topic": topic, "partitions": named}],
-        forgotten_topics_data=[],
-        rack_id="",
-    )
-    return codec.encode_request(request, 7, "test")
+    return codec.encode_request(fetch_request(topic, offset, version=version, partition=partitions, **more), 7, "test")
 
 
 def answered(connection: RawConnection, version: int) -> dict[int, Any]:
@@ -88,7 +66,7 @@ def test_a_long_poll_ends_when_a_message_comes(broker: RunningBroker, filled: st
     with RawConnection(broker.bootstrap) as connection:
         connection.send(asked_for(filled, range(THERE), 11))
         end = answered(connection, 11)[0].high_watermark
-        long = asked_for(filled, [0] * ASKED, 11, offset=end, max_wait_ms=60_000)
+        long = asked_for(filled, [0] * ASKED, 11, end, max_wait_ms=60_000)
         assert len(long) > LONG_REQUEST_BYTES
         connection.send(long)
         connection.socket.settimeout(0.2)

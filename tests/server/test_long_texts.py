@@ -6,7 +6,7 @@ from klog.protocol.apis import ApiKey
 from klog.protocol.codec import ERROR_CHARS_MAX
 from tests.broker_fixture import RunningBroker
 from tests.rows import each
-from tests.server.asking import ask, create, error
+from tests.server.asking import ask, create, error, new_topic
 
 LONGEST = 32_767
 """Of a text in a version that is not flexible."""
@@ -19,8 +19,7 @@ def test_an_error_that_quotes_a_long_name_is_answered(broker: RunningBroker, cha
     answer = ask(broker.bootstrap, ApiKey.CREATE_PARTITIONS, 0, topics=[asked], timeout=1000, validate_only=False)
     assert error(answer.results[0]) == 3
     assert len(answer.results[0].error_message) < ERROR_CHARS_MAX + 100
-    topic = {"name": "t", "num_partitions": 1, "replication_factor": 1, "assignments": []}
-    topic["configs"] = [{"name": name, "value": "1"}]
+    topic = new_topic("t", configs=[{"name": name, "value": "1"}])
     made = ask(broker.bootstrap, ApiKey.CREATE_TOPICS, 2, topics=[topic], timeout=1000, validate_only=False)
     assert made.topics[0].error_code.name == "invalid_config"
     assert "internal error" not in broker.log_text

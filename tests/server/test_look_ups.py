@@ -13,7 +13,7 @@ from klog.errors import RequestTimedOut
 from klog.net.connection import Connection
 from klog.server import look_ups
 from klog.server.executors import Executors
-from klog.server.look_ups import LookUps
+from klog.server.look_ups import LookUp
 from klog.storage.lookup_budget import LookupBudget
 
 WITHIN_S = 30
@@ -37,18 +37,18 @@ class Peer:
 
 
 @pytest.fixture
-def ups() -> Iterator[LookUps]:
-    executors = Executors()
-    yield LookUps(executors)
-    executors.close()
+def executors() -> Iterator[Executors]:
+    found = Executors()
+    yield found
+    found.close()
 
 
-async def ask(ups: LookUps, peer: Peer | None, question: Callable[[LookupBudget], Any]) -> Any:
-    with ups.of(cast(Connection, peer)) as look_up:
+async def ask(executors: Executors, peer: Peer | None, question: Callable[[LookupBudget], Any]) -> Any:
+    with LookUp(executors, cast(Connection | None, peer)) as look_up:
         return await look_up.run(DISK, question)
 
 
-async def test_a_connection_has_one_thread_at_most(ups: LookUps) -> None:
+async def test_a_connection_has_one_thread_at_most(executors: Executors) -> None:
     peer, go_on, begun = Peer(), threading.Event(), list[int]()
 
     def hold(number: int) -> int:
@@ -56,16 +56,16 @@ async def test_a_connection_has_one_thread_at_most(ups: LookUps) -> None:
         go_on.wait()
         return number
 
-    asking = [asyncio.ensure_future(ask(ups, peer, lambda _, one=number: hold(one))) for number in range(5)]
-    assert await ask(ups, Peer(), lambda _: "served") == "served", "another is served beside it"
-    assert await ask(ups, None, lambda _: "served") == "served"
+    asking = [asyncio.ensure_future(ask(executors, peer, lambda _, one=number: hold(one))) for number in range(5)]
+    assert await ask(executors, Peer(), lambda _: "served") == "served", "another is served beside it"
+    assert await ask(executors, None, lambda _: "served") == "served"
     assert begun == [0]
     go_on.set()
     assert await asyncio.gather(*asking) == [0, 1, 2, 3, 4]
     assert not peer.at_end
 
 
-async def test_look_ups_end_with_their_connection(ups: LookUps) -> None:
+async def test_look_ups_end_with_their_connection(executors: Executors) -> None:
     peer, began, ended = Peer(), threading.Event(), threading.Event()
     never = list[str]()
 
@@ -77,8 +77,8 @@ async def test_look_ups_end_with_their_connection(ups: LookUps) -> None:
         finally:
             ended.set()
 
-    running = asyncio.ensure_future(ask(ups, peer, walk))
-    waiting = asyncio.ensure_future(ask(ups, peer, lambda _: never.append("begun")))
+    running = asyncio.ensure_future(ask(executors, peer, walk))
+    waiting = asyncio.ensure_future(ask(executors, peer, lambda _: never.append("begun")))
     assert await asyncio.to_thread(began.wait, WITHIN_S)
     peer.close()
     for one in (running, waiting):
@@ -86,10 +86,12 @@ async def test_look_ups_end_with_their_connection(ups: LookUps) -> None:
             await one
     assert await asyncio.to_thread(ended.wait, WITHIN_S), "the thread goes on for nobody"
     assert never == []
-    assert await ask(ups, Peer(), lambda _: "served") == "served"
+    assert await ask(executors, Peer(), lambda _: "served") == "served"
 
 
-async def test_what_takes_longer_than_its_share_is_refused(ups: LookUps, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_takes_longer_than_its_share_is_refused(
+    executors: Executors, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(look_ups, "LOOK_UP_S", 0.01)
     monkeypatch.setattr(look_ups, "LOOK_UP_BYTES_MAX", 1 << 20)
 
@@ -103,7 +105,7 @@ async def test_what_takes_longer_than_its_share_is_refused(ups: LookUps, monkeyp
 
     for question in (for_ever, through_a_terabyte):
         with pytest.raises(RequestTimedOut):
-            await ask(ups, Peer(), question)
+            await ask(executors, Peer(), question)
     monkeypatch.setattr(look_ups, "REQUEST_S", -1)
     with pytest.raises(RequestTimedOut):
-        await ask(ups, Peer(), lambda _: None)
+        await ask(executors, Peer(), lambda _: None)

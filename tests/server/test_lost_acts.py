@@ -10,7 +10,7 @@ from klog.coordination import brokers, topics
 from klog.coordination.embedded import ZooKeeperServer
 from klog.protocol.apis import ApiKey
 from tests.broker_fixture import RunningBroker
-from tests.server.asking import ask, create, error
+from tests.server.asking import ask, create, error, metadata
 from tests.until import until
 from tests.zookeeper_fixture import session_of
 from tests.zookeeper_proxy import MULTI, ZooKeeperProxy
@@ -57,5 +57,5 @@ def registration(zookeeper: ZooKeeperServer, chroot: str) -> brokers.Registratio
 
 
 def led(bootstrap: str) -> list[int]:
-    answer = ask(bootstrap, ApiKey.METADATA, 4, topics=[{"name": "clicks"}], allow_auto_topic_creation=False)
-    return sorted(one.partition_index for one in answer.topics[0].partitions if one.leader_id == 1)
+    (topic,) = metadata(bootstrap, ["clicks"]).topics
+    return sorted(one.partition_index for one in topic.partitions if one.leader_id == 1)

@@ -23,9 +23,9 @@ from klog.protocol import codec
 from klog.protocol.apis import ApiKey
 from klog.server.purgatory import FETCHES_OF_CONNECTION_MAX
 from tests.broker_fixture import RunningBroker
-from tests.server.asking import ask, create, error, offsets, produce, values, with_channel
+from tests.server.asking import ask, create, error, offsets, produce, values
 from tests.server.group_speaker import assignment, speakers, subscription
-from tests.server.wire import RawConnection, fetch_request, framed, head
+from tests.server.wire import RawConnection, fetch_request, fetched, framed, head
 from tests.until import until
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -33,9 +33,9 @@ ILLEGAL_GENERATION = 22
 Scrape = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 
-def scrape(port: int) -> Scrape:
+def scrape(broker: RunningBroker) -> Scrape:
     """(sample's name, labels) -> value."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{broker.settings['metrics__port']}/metrics", timeout=10) as answer:
         text = answer.read().decode()
     return {
         (sample.name, tuple(sorted(sample.labels.items()))): sample.value
@@ -49,21 +49,18 @@ def value(found: Scrape, name: str, **labels: str) -> float:
 
 
 @pytest.fixture(scope="module")
-def measured(
-    zookeeper: ZooKeeperServer, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[RunningBroker, int]]:
+def broker(zookeeper: ZooKeeperServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
     """A broker with a metrics port, shared by the tests of this file."""
-    folder, port = tmp_path_factory.mktemp("measured"), free_port()
-    with RunningBroker(folder, f"{zookeeper.address}/metrics-{port}", metrics__port=str(port)).running() as running:
-        yield running, port
+    folder, port = tmp_path_factory.mktemp("measured"), str(free_port())
+    with RunningBroker(folder, f"{zookeeper.address}/metrics-{port}", metrics__port=port).running() as running:
+        yield running
 
 
-def test_messages_and_bytes_are_counted_by_topic_and_in_all(measured: tuple[RunningBroker, int], topic: str) -> None:
-    broker, port = measured
+def test_messages_and_bytes_are_counted_by_topic_and_in_all(broker: RunningBroker, topic: str) -> None:
     create(broker.bootstrap, topic)
-    before = scrape(port)
+    before = scrape(broker)
     produce(broker.bootstrap, topic, [values(7), values(3)])
-    after = scrape(port)
+    after = scrape(broker)
 
     assert value(after, "kafka_server_brokertopicmetrics_messagesin_total", topic=topic) == 10
     assert value(after, "kafka_server_brokertopicmetrics_totalproducerequests_total", topic=topic) == 2
@@ -77,38 +74,29 @@ def test_messages_and_bytes_are_counted_by_topic_and_in_all(measured: tuple[Runn
     assert rise == 10
 
 
-def test_bytes_that_consumers_take_are_counted(measured: tuple[RunningBroker, int], topic: str) -> None:
-    broker, port = measured
+def test_bytes_that_consumers_take_are_counted(broker: RunningBroker, topic: str) -> None:
     create(broker.bootstrap, topic)
     produce(broker.bootstrap, topic, [values(5)])
-    fetch(broker.bootstrap, topic, 0)
-    found = scrape(port)
+    fetched(broker.bootstrap, topic, 0)
+    found = scrape(broker)
     assert value(found, "kafka_server_brokertopicmetrics_bytesout_total", topic=topic) == value(
         found, "kafka_server_brokertopicmetrics_bytesin_total", topic=topic
     )
 
 
-def fetch(bootstrap: str, topic: str, offset: int) -> int:
-    """One fetch; its error code."""
-    answer = with_channel(bootstrap, lambda channel: channel.request(fetch_request(topic, offset)))
-    return error(answer.responses[0].partitions[0])
-
-
-def test_refusals_are_counted_and_make_no_topics_up(measured: tuple[RunningBroker, int], topic: str) -> None:
-    broker, port = measured
-    before = scrape(port)
-    assert fetch(broker.bootstrap, topic, 0) == 3
-    after = scrape(port)
+def test_refusals_are_counted_and_make_no_topics_up(broker: RunningBroker, topic: str) -> None:
+    before = scrape(broker)
+    assert error(fetched(broker.bootstrap, topic, 0)) == 3
+    after = scrape(broker)
     name = "kafka_server_brokertopicmetrics_failedfetchrequests_total"
     assert value(after, name) == value(before, name) + 1
     assert not [labels for _, labels in after if ("topic", topic) in labels]
 
 
-def test_requests_are_counted_by_kind_and_their_time_is_taken(measured: tuple[RunningBroker, int]) -> None:
-    broker, port = measured
+def test_requests_are_counted_by_kind_and_their_time_is_taken(broker: RunningBroker) -> None:
     for _ in range(5):
         ask(broker.bootstrap, ApiKey.DESCRIBE_SELF, 0)
-    found = scrape(port)
+    found = scrape(broker)
     assert value(found, "kafka_network_requestmetrics_requests_total", request="DescribeSelf") >= 5
     timed = value(found, "kafka_network_requestmetrics_totaltimems_count", request="DescribeSelf")
     assert 5 <= timed <= value(found, "kafka_network_requestmetrics_requests_total", request="DescribeSelf")
@@ -118,11 +106,10 @@ def test_requests_are_counted_by_kind_and_their_time_is_taken(measured: tuple[Ru
     assert 0 < median < 1000
 
 
-def test_time_that_a_commit_waits_is_remote_time(measured: tuple[RunningBroker, int], topic: str) -> None:
-    broker, port = measured
+def test_time_that_a_commit_waits_is_remote_time(broker: RunningBroker, topic: str) -> None:
     create(broker.bootstrap, topic)
     produce(broker.bootstrap, topic, [values(1)] * 40)
-    found = scrape(port)
+    found = scrape(broker)
     local = value(found, "kafka_network_requestmetrics_localtimems_sum", request="Produce")
     remote = value(found, "kafka_network_requestmetrics_remotetimems_sum", request="Produce")
     total = value(found, "kafka_network_requestmetrics_totaltimems_sum", request="Produce")
@@ -131,10 +118,9 @@ def test_time_that_a_commit_waits_is_remote_time(measured: tuple[RunningBroker, 
     assert value(found, "kafka_log_logflushstats_logflushrateandtimems_count") > 0
 
 
-def test_the_state_of_the_broker_and_its_cluster(measured: tuple[RunningBroker, int], topic: str) -> None:
-    broker, port = measured
+def test_the_state_of_the_broker_and_its_cluster(broker: RunningBroker, topic: str) -> None:
     create(broker.bootstrap, topic, 3)
-    found = scrape(port)
+    found = scrape(broker)
     assert value(found, "kafka_controller_kafkacontroller_activecontrollercount") == 1
     assert value(found, "kafka_controller_kafkacontroller_activebrokercount") == 1
     assert value(found, "kafka_controller_kafkacontroller_offlinepartitionscount") == 0
@@ -148,21 +134,19 @@ def test_the_state_of_the_broker_and_its_cluster(measured: tuple[RunningBroker, 
     assert 0 < value(found, "klog_event_loop_cpu_seconds_total") <= value(found, "process_cpu_seconds_total") + 0.1
 
 
-def test_min_isr_above_the_factor_is_not_under_it(measured: tuple[RunningBroker, int], topic: str) -> None:
-    broker, port = measured
+def test_min_isr_above_the_factor_is_not_under_it(broker: RunningBroker, topic: str) -> None:
     names = [f"kafka_server_replicamanager_{what}minisrpartitioncount" for what in ("under", "at")]
     create(broker.bootstrap, topic, 2, min_insync_replicas="2")
-    found = scrape(port)
+    found = scrape(broker)
     assert value(found, "kafka_server_replicamanager_leadercount") >= 2
     assert [value(found, name) for name in names] == [0, 0]
 
 
-def test_a_long_poll_is_in_the_purgatory(measured: tuple[RunningBroker, int], topic: str) -> None:
-    broker, port = measured
+def test_a_long_poll_is_in_the_purgatory(broker: RunningBroker, topic: str) -> None:
     create(broker.bootstrap, topic)
 
     def waiting() -> tuple[float, float]:
-        found, name = scrape(port), "kafka_server_delayedoperationpurgatory_purgatorysize"
+        found, name = scrape(broker), "kafka_server_delayedoperationpurgatory_purgatorysize"
         return value(found, name, delayedOperation="Fetch"), value(found, name, delayedOperation="Produce")
 
     with RawConnection(broker.bootstrap) as connection:
@@ -173,13 +157,12 @@ def test_a_long_poll_is_in_the_purgatory(measured: tuple[RunningBroker, int], to
         assert waiting() == (0, 0)
 
 
-def test_long_polls_are_bounded_and_end_with_their_connection(measured: tuple[RunningBroker, int], topic: str) -> None:
-    broker, port = measured
+def test_long_polls_are_bounded_and_end_with_their_connection(broker: RunningBroker, topic: str) -> None:
     create(broker.bootstrap, topic)
     polls = codec.encode_request(fetch_request(topic, 0, max_wait_ms=2**31 - 1, min_bytes=2**31 - 1), 1, "polls")
 
     def waiting() -> float:
-        return value(scrape(port), "kafka_server_delayedoperationpurgatory_purgatorysize", delayedOperation="Fetch")
+        return value(scrape(broker), "kafka_server_delayedoperationpurgatory_purgatorysize", delayedOperation="Fetch")
 
     before, most = waiting(), FETCHES_OF_CONNECTION_MAX
     with RawConnection(broker.bootstrap) as connection, RawConnection(broker.bootstrap) as other:
@@ -196,8 +179,7 @@ def test_long_polls_are_bounded_and_end_with_their_connection(measured: tuple[Ru
     until(lambda: waiting() == before)
 
 
-def test_a_partition_that_is_named_often_is_fetched_once(measured: tuple[RunningBroker, int], topic: str) -> None:
-    broker, _ = measured
+def test_a_partition_that_is_named_often_is_fetched_once(broker: RunningBroker, topic: str) -> None:
     create(broker.bootstrap, topic)
     produce(broker.bootstrap, topic, [values(1)])
     one = struct.pack(">iqi", 0, 0, 1 << 20)
@@ -207,8 +189,7 @@ def test_a_partition_that_is_named_often_is_fetched_once(measured: tuple[Running
         assert len(connection.answer()) < 1_000
 
 
-async def test_groups_their_members_and_what_they_commit(measured: tuple[RunningBroker, int], topic: str) -> None:
-    broker, port = measured
+async def test_groups_their_members_and_what_they_commit(broker: RunningBroker, topic: str) -> None:
     await asyncio.to_thread(create, broker.bootstrap, topic, 3)
     group = f"counted-{topic}"
     states, metrics = "kafka_coordinator_group_groupmetadatamanager_numgroups", "kafka_server_groupcoordinatormetrics_"
@@ -217,10 +198,10 @@ async def test_groups_their_members_and_what_they_commit(measured: tuple[Running
         *("klog_group_members", "klog_group_committimems_count"),
         *(f"{metrics}group_completed_rebalance_total", f"{metrics}offset_commit_total"),
     ]
-    before = scrape(port)
+    before = scrape(broker)
 
     def rise() -> list[float]:
-        found = scrape(port)
+        found = scrape(broker)
         return [value(found, name) - value(before, name) for name in names]
 
     async with speakers(broker.bootstrap, group, 1) as (member,):
@@ -234,7 +215,7 @@ async def test_groups_their_members_and_what_they_commit(measured: tuple[Running
         assert await asyncio.to_thread(rise) == [1, 0, 0, 1, 0, 1, 1, 1, 3]
         await member.leave()
         assert await asyncio.to_thread(rise) == [1, 0, 0, 0, 1, 0, 1, 1, 3]
-    found = scrape(port)
+    found = scrape(broker)
     assert value(found, "klog_group_slots") == 64
     assert 0 < value(found, "klog_group_committimems", quantile="0.5") < 10_000
 
@@ -258,21 +239,20 @@ def test_a_stopped_broker_lets_go_of_the_port_and_is_not_held_by_a_silent_peer(
     broker = make_broker(metrics__port=str(port)).start()
     with socket.create_connection(("127.0.0.1", port)) as silent:
         silent.sendall(b"GET /metr")
-        assert value(scrape(port), "kafka_controller_kafkacontroller_activecontrollercount") == 1
+        assert value(scrape(broker), "kafka_controller_kafkacontroller_activecontrollercount") == 1
         assert broker.stop() == 0
     with pytest.raises((urllib.error.URLError, ConnectionError)):
-        scrape(port)
+        scrape(broker)
 
 
-def test_bytes_that_are_no_http_harm_nobody(measured: tuple[RunningBroker, int]) -> None:
-    _, port = measured
+def test_bytes_that_are_no_http_harm_nobody(broker: RunningBroker) -> None:
     for garbage in (b"\x00\x00\x00\x10" * 100, b"POST /metrics HTTP/1.1\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"\r\n"):
-        with socket.create_connection(("127.0.0.1", port)) as sock:
+        with socket.create_connection(("127.0.0.1", int(broker.settings["metrics__port"]))) as sock:
             sock.sendall(garbage)
             sock.shutdown(socket.SHUT_WR)
             while sock.recv(65536):
                 pass
-    assert value(scrape(port), "kafka_controller_kafkacontroller_activecontrollercount") == 1
+    assert value(scrape(broker), "kafka_controller_kafkacontroller_activecontrollercount") == 1
 
 
 def test_without_a_port_nothing_of_it_is_loaded() -> None:

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import random
 
+import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from klog.protocol.apis import ApiKey
+from klog.server import offset_history
 from klog.server.offset_history import UNKNOWN, WINDOW_MS, OffsetHistory, Snapshot
 from tests.broker_fixture import RunningBroker
 from tests.rows import each
@@ -82,8 +84,9 @@ def test_a_day_is_remembered_and_what_is_gone_is_forgotten(keeps_idle: bool) -> 
     assert at(found, "busy", clock.ms - WINDOW_MS + MINUTE_MS) == minute - WINDOW_MS // MINUTE_MS + 1
 
 
-def test_further_numbers_are_left_out_and_said() -> None:
-    history = OffsetHistory[str](keeps_idle=True, clock=Time(), curves_max=10)
+def test_further_numbers_are_left_out_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(offset_history, "CURVES_MAX", 10)
+    history = OffsetHistory[str](keeps_idle=True, clock=Time())
     for number in range(11):
         history.note(f"k{number}", number)
     assert history.snapshot().is_full and len(history.snapshot().curves) == 10
@@ -94,10 +97,11 @@ def test_further_numbers_are_left_out_and_said() -> None:
 
 
 @each("seed", range(2))
-def test_however_much_changes_it_is_bounded_and_no_value_is_made_up(seed: int) -> None:
+def test_however_much_changes_it_is_bounded_and_no_value_is_made_up(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(offset_history, "POINTS_MAX", 300)
     chance = random.Random(seed)
     clock = Time()
-    history = OffsetHistory[str](keeps_idle=True, clock=clock, points_max=300)
+    history = OffsetHistory[str](keeps_idle=True, clock=clock)
     written: dict[str, list[int]] = {f"k{number}": [] for number in range(12)}
     for minute in range(1, 400):
         clock.ms = minute * MINUTE_MS

@@ -16,26 +16,16 @@ from klog.errors import (
     UnknownTopicOrPartition,
 )
 from klog.names import EVENTS_TOPIC
-from klog.net.channel import Channel
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
 from klog.record.records import Record, encode_batch
 from tests.broker_fixture import RunningBroker
-from tests.server.asking import ask, channels, create, error, offsets, produce, values, with_channel
+from tests.server.asking import ask, channels, create, error, metadata, offsets, produce, values
 
 
 def facts(bootstrap: str, topic: str) -> tuple[int, UUID]:
     """Leader epoch of partition 0, and the topic's id."""
-    asked = [{"name": topic, "topic_id": None}]
-    answer = ask(
-        bootstrap,
-        ApiKey.METADATA,
-        12,
-        topics=asked,
-        allow_auto_topic_creation=False,
-        include_topic_authorized_operations=False,
-    )
-    found = answer.topics[0]
+    (found,) = metadata(bootstrap, [topic], 12).topics
     return int(found.partitions[0].leader_epoch), found.topic_id
 
 
@@ -140,18 +130,6 @@ def test_the_story_is_written_by_brokers_alone(broker: RunningBroker) -> None:
     assert error(refused) == InvalidTopic.wire
 
 
-def test_bad_records_are_refused(broker: RunningBroker, topic: str) -> None:
-    create(broker.bootstrap, topic)
-    epoch, _ = facts(broker.bootstrap, topic)
-    damaged = bytearray(one(topic, 0, epoch)["records"])
-    damaged[-1] ^= 1
-    (bad,) = produce_at(broker.bootstrap, {**one(topic, 0, epoch), "records": bytes(damaged)})
-    (empty,) = produce_at(broker.bootstrap, {**one(topic, 0, epoch), "records": b""})
-    assert error(bad) == 2
-    assert error(empty) == 87
-    assert offsets(broker.bootstrap, topic) == (0, 0)
-
-
 def test_a_source_is_in_its_own_way_alone(broker: RunningBroker, topic: str) -> None:
     """What others append meanwhile does not keep a copier from its work; what is its own source's does."""
     create(broker.bootstrap, topic)
@@ -192,11 +170,3 @@ def test_of_two_writers_of_a_source_the_younger_is_refused(broker: RunningBroker
     assert error(won) == 0
     lost = by("2-younger", again.end_offset)
     assert (error(lost), lost.writer) == (EndMoved.wire, "1-older")
-
-
-def test_stock_clients_do_not_see_it(broker: RunningBroker) -> None:
-    async def listed(channel: Channel) -> bool:
-        answer = await channel.request(codec.request(ApiKey.API_VERSIONS, 0))
-        return any(api.api_key == ApiKey.PRODUCE_AT for api in answer.api_keys)
-
-    assert not with_channel(broker.bootstrap, listed)

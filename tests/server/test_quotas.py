@@ -24,7 +24,18 @@ from klog.security.scram import ScramMechanism
 from tests.broker_fixture import RunningBroker
 from tests.cli.runner import klog
 from tests.security.broker_doors import add_user, unique
-from tests.server.asking import ask, create, error, offsets, produce, produce_request, values, with_channel
+from tests.server.asking import (
+    ask,
+    create,
+    error,
+    new_topic,
+    offsets,
+    produce,
+    produce_request,
+    values,
+    with_channel,
+)
+from tests.server.wire import fetch_request
 from tests.until import until
 from tests.zookeeper_fixture import session_of
 
@@ -59,11 +70,7 @@ def address(ip: str | None) -> list[dict[str, Any]]:
 def alter(broker: RunningBroker, whose: list[dict[str, Any]], **quotas: float | None) -> tuple[int, str | None]:
     ops = [{"key": key, "value": value or 0.0, "remove": value is None} for key, value in quotas.items()]
     answer = ask(
-        broker.bootstrap,
-        ApiKey.ALTER_CLIENT_QUOTAS,
-        1,
-        entries=[{"entity": whose, "ops": ops}],
-        validate_only=False,
+        broker.bootstrap, ApiKey.ALTER_CLIENT_QUOTAS, 1, entries=[{"entity": whose, "ops": ops}], validate_only=False
     )
     (entry,) = answer.entries
     return error(entry), entry.error_message
@@ -155,21 +162,7 @@ def test_a_consumer_gets_an_empty_answer_and_all_messages_in_the_end(broker: Run
     end = offsets(broker.bootstrap, topic)[1]
 
     def fetch(offset: int) -> Any:
-        asked = {"partition": 0, "current_leader_epoch": -1, "fetch_offset": offset, "partition_max_bytes": 10**6}
-        return codec.request(
-            ApiKey.FETCH,
-            11,
-            replica_id=-1,
-            max_wait=100,
-            min_bytes=1,
-            max_bytes=10**6,
-            isolation_level=0,
-            session_id=0,
-            session_epoch=-1,
-            topics=[{"topic": topic, "partitions": [{**asked, "log_start_offset": -1}]}],
-            forgotten_topics_data=[],
-            rack_id="",
-        )
+        return fetch_request(topic, offset, max_wait_ms=100)
 
     async def work(channel: Channel) -> tuple[list[int], list[float], float]:
         sizes, waits, offset, began_s = [], [], 0, time.monotonic()
@@ -223,16 +216,6 @@ def test_time_of_the_loop_is_counted(broker: RunningBroker) -> None:
 
 def _settings_of(broker_id: int) -> dict[str, Any]:
     return {"resource_type": 4, "resource_name": str(broker_id), "configuration_keys": None}
-
-
-def new_topic(name: str, partitions: int = 1) -> dict[str, Any]:
-    return {
-        "name": name,
-        "num_partitions": partitions,
-        "replication_factor": 1,
-        "assignments": [],
-        "configs": [],
-    }
 
 
 def test_topics_beyond_the_quota_are_refused_or_waited_for(broker: RunningBroker, topic: str) -> None:
@@ -324,24 +307,20 @@ def test_quotas_are_described_by_filters(broker: RunningBroker) -> None:
 
 
 def test_hostile_entities_and_values_change_nothing(broker: RunningBroker) -> None:
-    nan = float("nan")
+    """One of each kind; `tests/security/test_quotas.py` has all."""
     for whose, quotas, code in (
         ([], {"producer_byte_rate": 1.0}, 42),
         (entity(""), {"producer_byte_rate": 1.0}, 42),
         (entity(".."), {"producer_byte_rate": 1.0}, 42),
-        (entity("x" * 2000), {"producer_byte_rate": 1.0}, 42),
         (entity("a") + entity("b"), {"producer_byte_rate": 1.0}, 42),
         (address("127.0.0.9"), {"connection_creation_rate": 0.5}, 42),
-        (address("127.0.0.9"), {"connection_creation_rate": 2.0**31}, 42),
         (address("127.0.0.9"), {"producer_byte_rate": 1.0}, 42),
         (address("localhost"), {"connection_creation_rate": 1.0}, 42),
         (address("127.0.0.9") + entity("a"), {"connection_creation_rate": 1.0}, 42),
         (entity("a"), {"connection_creation_rate": 1.0}, 42),
         ([{"entity_type": "host", "entity_name": "a"}], {"producer_byte_rate": 1.0}, 35),
         (entity("a"), {"SCRAM-SHA-256": 1.0}, 42),
-        (entity("a"), {"producer_byte_rate": nan}, 42),
-        (entity("a"), {"producer_byte_rate": -5.0}, 42),
-        (entity("a"), {"consumer_byte_rate": 1e300}, 42),
+        (entity("a"), {"producer_byte_rate": float("nan")}, 42),
     ):
         found, message = alter(broker, whose, **quotas)
         assert found == code, (whose, quotas)

@@ -11,7 +11,7 @@ from klog.server.dispatch import ROUTES
 from klog.server.unsupported_requests import INSTEAD
 from tests.broker_fixture import RunningBroker
 from tests.cli.runner import klog
-from tests.server.asking import ask, error, produce_request, with_channel
+from tests.server.asking import ask, error, metadata, new_topic, produce_raw
 from tests.server.wire import RawConnection, framed, head
 
 UNKNOWN_TOPIC, INVALID_TOPIC = 3, 17
@@ -20,15 +20,12 @@ UNKNOWN_TOPIC, INVALID_TOPIC = 3, 17
 @pytest.mark.parametrize("name", sorted(RESERVED_TOPICS))
 def test_a_reserved_topic_is_never_made_nor_written(broker: RunningBroker, name: str) -> None:
     for version in (1, 4):
-        makes = {"allow_auto_topic_creation": True} if version >= 4 else {}
-        (answer,) = ask(broker.bootstrap, ApiKey.METADATA, version, topics=[{"name": name}], **makes).topics
+        (answer,) = metadata(broker.bootstrap, [name], version, allow_auto_topic_creation=True).topics
         assert error(answer) == UNKNOWN_TOPIC
-    made = {"name": name, "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
-    created = ask(broker.bootstrap, ApiKey.CREATE_TOPICS, 5, topics=[made], timeout_ms=5000, validate_only=False)
+    created = ask(broker.bootstrap, ApiKey.CREATE_TOPICS, 5, topics=[new_topic(name)])
     assert error(created.topics[0]) == INVALID_TOPIC
     batch = bytes(encode_batch([Record(0, 1, None, b"v", ())]))
-    produced = with_channel(broker.bootstrap, lambda channel: channel.request(produce_request(name, batch)))
-    assert error(produced.responses[0].partition_responses[0]) == INVALID_TOPIC
+    assert error(produce_raw(broker.bootstrap, name, batch)) == INVALID_TOPIC
     ran = klog("produce", name, "-B", broker.bootstrap, "-o", "json", input="x\n")
     assert (ran.code, ran.error["code"]) == (1, "INVALID_TOPIC_EXCEPTION")
     assert name not in klog("topic", "list", "--internal", "-B", broker.bootstrap).stdout

@@ -14,7 +14,7 @@ from klog.coordination.connect_string import ConnectString
 from klog.coordination.embedded import ZooKeeperServer
 from klog.protocol.apis import ApiKey
 from tests.broker_fixture import RunningBroker
-from tests.server.asking import ask, create, error, offsets, produce, values
+from tests.server.asking import ask, create, error, metadata, offsets, produce, values
 from tests.server.wire import bystander
 from tests.zookeeper_proxy import ZooKeeperProxy
 
@@ -107,9 +107,6 @@ def test_a_log_dir_of_another_broker(make_broker: MakeBroker, topic: str) -> Non
     assert offsets(broker.bootstrap, topic) == (0, 5)
 
 
-# --- The broker's id ---
-
-
 # --- ZooKeeper ---
 
 
@@ -162,10 +159,9 @@ def test_a_broker_that_starts_calls_no_topic_unknown_that_is_there(
         host, _, port = broker.bootstrap.rpartition(":")
         wait_until_accepting(host, int(port))
         with proxy.silent():
-            asked: dict[str, object] = {"topics": [{"name": "clicks"}], "allow_auto_topic_creation": False}
             codes: list[int] = []
             asking = threading.Thread(
-                target=lambda: codes.append(error(ask(broker.bootstrap, ApiKey.METADATA, 4, **asked).topics[0]))
+                target=lambda: codes.append(error(metadata(broker.bootstrap, ["clicks"]).topics[0]))
             )
             asking.start()
             asking.join(1.0)

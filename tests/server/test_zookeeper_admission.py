@@ -21,9 +21,10 @@ from klog.errors import PolicyViolation
 from klog.net.channel import Channel
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
-from klog.server.zookeeper_admission import LIMITS, LOOK_EVERY_S
+from klog.server.zookeeper_admission import LOOK_EVERY_S, Kind
 from tests.broker_fixture import RunningBroker
 from tests.cli.runner import klog
+from tests.server import asking
 from tests.server.asking import ask, commit, create, error, with_channel
 from tests.server.group_speaker import Speaker, code
 from tests.zookeeper_fixture import klog_home, session_of
@@ -92,8 +93,7 @@ def test_whatever_clients_have_kept_is_refused_where_zookeeper_is_full(
     small: ZooKeeperServer, broker: RunningBroker, channel: BlockingChannel, tmp_path: Path
 ) -> None:
     def new_topic() -> int:
-        asked = {"name": "more", "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
-        return error(ask(broker.bootstrap, ApiKey.CREATE_TOPICS, 5, topics=[asked]).topics[0])
+        return error(ask(broker.bootstrap, ApiKey.CREATE_TOPICS, 5, topics=[asking.new_topic("more")]).topics[0])
 
     def more_partitions() -> int:
         asked = [{"name": "t", "count": PARTITIONS + 1, "assignments": None}]
@@ -143,7 +143,7 @@ def test_whatever_clients_have_kept_is_refused_where_zookeeper_is_full(
     ]
     with session_of(broker.zookeeper) as session:
         session.create("/filler", b"")
-        while share_of(small) < max(LIMITS.values()):
+        while share_of(small) < max(kind.limit for kind in Kind):
             session.create(f"/filler/{time.monotonic_ns()}", bytes(500_000))
         until(REFUSED, kept[0])
         assert [act() for act in kept] == [REFUSED] * len(kept)

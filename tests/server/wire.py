@@ -12,8 +12,8 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import Any, Self
 
 import psutil
 
@@ -22,7 +22,7 @@ from klog.protocol import codec
 from klog.protocol.apis import ApiKey
 from klog.record.records import Record, decode_batch, encode_batch
 from tests.broker_fixture import RunningBroker
-from tests.server.asking import FIRST_MS, create, error, produce_request
+from tests.server.asking import FIRST_MS, answered, create, error, produce_request
 
 ANSWER_WITHIN_S = 10.0
 
@@ -43,7 +43,7 @@ class RawConnection:
         self.socket.connect((host, int(port)))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
-    def __enter__(self) -> RawConnection:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -74,6 +74,18 @@ class RawConnection:
         """The next answer without its length."""
         (size,) = struct.unpack(">i", self.receive(4))
         return self.receive(size)
+
+    def put(self, key: int, version: int, /, **values: object) -> None:
+        """Send a request."""
+        self.send(codec.encode_request(codec.request(key, version, **values), 7, "test"))
+
+    def take(self, key: int, version: int) -> Any:
+        """The next answer, of a request of this version."""
+        return codec.decode_response(self.answer(), key, version)[1]
+
+    def ask(self, key: int, version: int, /, **values: object) -> Any:
+        self.put(key, version, **values)
+        return self.take(key, version)
 
     def is_closed_by_broker(self) -> bool:
         """Whether the next thing that comes is the end of the connection; TimeoutError if nothing comes."""
@@ -192,24 +204,26 @@ def fetch_request(
     offset: int,
     *,
     version: int = 11,
-    partition: int = 0,
+    partition: int | Iterable[int] = 0,
+    replica_id: int = -1,
     max_wait_ms: int = 0,
     min_bytes: int = 1,
     max_bytes: int = 1 << 20,
     partition_max_bytes: int = 1 << 20,
+    epoch: int = -1,
 ) -> Any:
-    partitions = [
-        {
-            "partition": partition,
-            "current_leader_epoch": -1,
-            "fetch_offset": offset,
-            "log_start_offset": -1,
-            "partition_max_bytes": partition_max_bytes,
-        }
-    ]
+    """Of one partition, or of several."""
+    asked = {
+        "current_leader_epoch": epoch,
+        "fetch_offset": offset,
+        "log_start_offset": -1,
+        "partition_max_bytes": partition_max_bytes,
+    }
+    partitions = [{"partition": one, **asked} for one in ([partition] if isinstance(partition, int) else partition)]
     return codec.request(
         ApiKey.FETCH,
         version,
+        replica_id=replica_id,
         max_wait=max_wait_ms,
         min_bytes=min_bytes,
         max_bytes=max_bytes,
@@ -217,6 +231,11 @@ def fetch_request(
         forgotten_topics_data=[],
         rack_id="",
     )
+
+
+def fetched(bootstrap: str, topic: str, offset: int, **asked: Any) -> Any:
+    """What a partition is answered."""
+    return answered(bootstrap, fetch_request(topic, offset, **asked)).responses[0].partitions[0]
 
 
 def resident_bytes(pid: int) -> int:

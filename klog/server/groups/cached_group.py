@@ -22,13 +22,14 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, Final
 
 from klog.coordination.group_slots import SlotHolder
 from klog.coordination.group_states import MemberState
 from klog.errors import KlogError
 from klog.groups.group import Group
-from klog.groups.members import NEVER_S, Member
+from klog.groups.members import NEVER_S, Caller, Member
 from klog.names import counted
 from klog.net.connection import Connection
 from klog.server.event_limits import EventLimit
@@ -39,21 +40,6 @@ heartbeat."""
 SESSION_SHARE = 3
 CAN_WAIT = ("librdkafka", "confluent-kafka", "apache-kafka-java", "kafka-python")
 """Names, or their beginnings, of clients that send heartbeats beside all other work."""
-
-
-@dataclass(slots=True, eq=False)
-class DelayedHeartbeat:
-    """A heartbeat whose answer is delayed."""
-
-    member_id: str
-    instance_id: str | None
-    generation: int
-    answer: asyncio.Future[KlogError | None] = field(default_factory=asyncio.Future)
-
-    def release(self, error: KlogError | None = None) -> None:
-        """Answer it, unless it has been answered."""
-        if not self.answer.done():
-            self.answer.set_result(error)
 
 
 def may_be_delayed(connection: Connection | None) -> bool:
@@ -67,40 +53,46 @@ class DelayedHeartbeats:
     """The delayed heartbeats of one group. Event loop only."""
 
     def __init__(self) -> None:
-        self._delayed: set[DelayedHeartbeat] = set()
+        self._delayed: dict[asyncio.Future[KlogError | None], Caller] = {}
 
     def __len__(self) -> int:
         return len(self._delayed)
 
-    def delay(
-        self, heartbeat: DelayedHeartbeat, connection: Connection, session_s: float
-    ) -> asyncio.Future[KlogError | None]:
+    def delay(self, caller: Caller, connection: Connection, session_s: float) -> asyncio.Future[KlogError | None]:
         """Wait until the group changes, another request arrives, or the time is over."""
         loop = asyncio.get_running_loop()
-        timer = loop.call_later(min(DELAY_S, session_s / SESSION_SHARE), heartbeat.release)
-        connection.held = heartbeat.release
-        self._delayed.add(heartbeat)
+        answer: asyncio.Future[KlogError | None] = loop.create_future()
+        release = partial(_release, answer, None)
+        timer = loop.call_later(min(DELAY_S, session_s / SESSION_SHARE), release)
+        connection.held = release
+        self._delayed[answer] = caller
 
         def over(_: asyncio.Future[KlogError | None]) -> None:
             timer.cancel()
-            self._delayed.discard(heartbeat)
-            if connection.held == heartbeat.release:
+            del self._delayed[answer]
+            if connection.held is release:
                 connection.held = None
 
-        heartbeat.answer.add_done_callback(over)
-        return heartbeat.answer
+        answer.add_done_callback(over)
+        return answer
 
     def group_has_changed(self, group: Group) -> None:
         """Answer the members that must learn of the change."""
-        for one in list(self._delayed):
-            error = group.answer_delayed(one.member_id, one.instance_id, one.generation)
+        for answer, caller in self._delayed.items():
+            error = group.answer_delayed(caller)
             if error is not None:
-                one.release(error)
+                _release(answer, error)
 
     def release_all(self, error: KlogError) -> None:
         """Another broker coordinates the group now."""
-        for one in list(self._delayed):
-            one.release(error)
+        for answer in self._delayed:
+            _release(answer, error)
+
+
+def _release(answer: asyncio.Future[KlogError | None], error: KlogError | None) -> None:
+    """Answer it, unless it has been answered."""
+    if not answer.done():
+        answer.set_result(error)
 
 
 LISTED_MAX: Final = 10

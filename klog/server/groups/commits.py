@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
+from operator import itemgetter
 from typing import NamedTuple
 
 from klog.coordination import committed, offset_acts, paths
 from klog.coordination.acts import Actor
 from klog.coordination.committed import CommittedOffset, OffsetWriter
 from klog.coordination.group_states import COORDINATOR
-from klog.coordination.group_writer import TOGETHER_BYTES_MAX, GroupChanged, GroupWrite, GroupWriter
+from klog.coordination.group_writer import TOGETHER_BYTES_MAX, GroupChanged, GroupWrite
 from klog.coordination.zookeeper import MULTI_BYTES_MAX, Check, Operation, batches, size_bytes
 from klog.errors import (
     CoordinatorNotAvailable,
@@ -28,14 +29,13 @@ from klog.errors import (
     UnknownMemberId,
 )
 from klog.groups import bounds
+from klog.groups.members import Caller, MakeNode
 from klog.names import TopicPartition, is_topic_name
 from klog.server.event_limits import EventLimit
 from klog.server.groups.cached_group import REFUSALS_MAX, CachedGroup
 from klog.server.groups.group_cache import GroupCache
-from klog.server.groups.zk_calls import ZkCalls
 from klog.server.offset_history import OffsetHistory
-from klog.server.runtime import Runtime
-from klog.server.zookeeper_admission import Kind, ZooKeeperAdmission
+from klog.server.zookeeper_admission import Kind
 
 FENCES_BYTES = 4096
 """Reserved for the fences of the slot, of the group, and of a topic that the previous multi had too."""
@@ -66,40 +66,19 @@ class GroupPartition(NamedTuple):
     partition: int
 
 
-class Committer(NamedTuple):
-    """The committing member. Generation -1 without an id: a consumer outside any group protocol."""
-
-    member_id: str
-    instance_id: str | None
-    generation: int
-
-
 class Commits:
     """Event loop only."""
 
-    def __init__(
-        self,
-        runtime: Runtime,
-        cache: GroupCache,
-        calls: ZkCalls,
-        writer: GroupWriter,
-        offsets: OffsetWriter,
-        history: OffsetHistory[GroupPartition],
-        admission: ZooKeeperAdmission,
-    ) -> None:
-        self._zookeeper = runtime.zookeeper
-        self._measures = runtime.measures
+    def __init__(self, cache: GroupCache, offsets: OffsetWriter, history: OffsetHistory[GroupPartition]) -> None:
+        self._runtime = cache.runtime
+        self._zookeeper = cache.runtime.zookeeper
         self._cache = cache
-        self._calls = calls
-        self._writer = writer
         self._offsets = offsets
         self._history = history
-        self._admission = admission
-        self._runtime = runtime
         self._refusals = EventLimit(REFUSALS_MAX)
 
     async def commit(
-        self, name: str, committer: Committer, offsets: Mapping[TopicPartition, CommittedOffset], actor: Actor
+        self, name: str, caller: Caller, offsets: Mapping[TopicPartition, CommittedOffset], actor: Actor
     ) -> KlogError | None:
         """None once all are written; else the error, though the first parts of a large commit may be written.
 
@@ -108,16 +87,16 @@ class Commits:
         """
         began_s = self._cache.now_s
         try:
-            bounds.check_member(committer.member_id, committer.instance_id)
+            bounds.check_member(caller.member_id, caller.instance_id)
             self._check_metadata(offsets)
-            async with asyncio.timeout(self._calls.wait_s):
-                error = await self._commit(name, committer, offsets, actor)
+            async with asyncio.timeout(self._cache.wait_s):
+                error = await self._commit(name, caller, offsets, actor)
         except TimeoutError:
             return CoordinatorNotAvailable("ZooKeeper did not take the commit in time")
         except KlogError as refused:
             return refused.bare()
         if error is None and offsets:
-            measures = self._measures
+            measures = self._runtime.measures
             measures.group_commits.took((self._cache.now_s - began_s) * 1000)
             measures.offsets_committed += len(offsets)
             for partition, one in offsets.items():
@@ -139,32 +118,32 @@ class Commits:
                 asked[name] = None if partitions is None else list(filter(_may_be, partitions))
         if asked:
             try:
-                found |= await self._calls.call(committed.read_many, asked)
+                found |= await self._cache.call(committed.read_many, asked)
             except KlogError as error:
                 found |= dict.fromkeys(asked, error.bare())
         return found
 
     async def _commit(
-        self, name: str, committer: Committer, offsets: Mapping[TopicPartition, CommittedOffset], actor: Actor
+        self, name: str, caller: Caller, offsets: Mapping[TopicPartition, CommittedOffset], actor: Actor
     ) -> KlogError | None:
         cache = self._cache
         while True:
             try:
                 cached = await cache.load(name)
                 group = cached.group
-                error = group.refuses_commit(*committer, cache.now_s)
+                error = group.refuses_commit(caller, cache.now_s)
                 if error is not None:
-                    self._tell_refused(cached, committer, error, actor)
+                    self._tell_refused(cached, caller, error, actor)
                     return error
                 if not offsets:
                     return None
-                if committer.generation < 0:
+                if caller.generation < 0:
                     await cache.check_without_streams(cached)
                     if group.state.version < 0:
-                        await cache.make_node(cached)
+                        await cache.granted(cached, MakeNode())
                         continue
                 for part in self._parts(name, offsets):
-                    await self._write(cached, part, actor if committer.generation < 0 else None)
+                    await self._write(cached, part, actor if caller.generation < 0 else None)
                 return None
             except GroupIsHeld as error:
                 return UnknownMemberId(error.message)
@@ -175,7 +154,7 @@ class Commits:
             except KlogError as error:
                 return error.bare()
 
-    def _tell_refused(self, cached: CachedGroup, committer: Committer, error: KlogError, actor: Actor) -> None:
+    def _tell_refused(self, cached: CachedGroup, caller: Caller, error: KlogError, actor: Actor) -> None:
         """Record an event if the client is not, or no longer, a member; rarely, as clients try again."""
         if not isinstance(error, IllegalGeneration | UnknownMemberId | FencedInstanceId):
             return
@@ -183,10 +162,10 @@ class Commits:
             self._runtime.tell(
                 "commit-refused",
                 group=cached.group.name,
-                member=committer.member_id,
+                member=caller.member_id,
                 client=actor.client,
                 host=actor.host,
-                generation=committer.generation,
+                generation=caller.generation,
                 error=error.code,
                 reason=error.message,
             )
@@ -199,7 +178,7 @@ class Commits:
                 hint="commit fewer partitions at a time",
             )
         if size:
-            self._admission.admit(Kind.METADATA, size)
+            self._cache.admission.admit(Kind.METADATA, size)
 
     def _parts(
         self, group: str, offsets: Mapping[TopicPartition, CommittedOffset]
@@ -218,12 +197,12 @@ class Commits:
 
         chroot = self._zookeeper.address.chroot
         bytes_max = TOGETHER_BYTES_MAX if _metadata_bytes(offsets) > WIDE_BYTES else PART_BYTES_MAX
-        return map(dict, batches(([one] for one in sorted(offsets.items(), key=_by_name)), size, bytes_max))
+        return map(dict, batches(([one] for one in sorted(offsets.items(), key=itemgetter(0))), size, bytes_max))
 
     async def delete(self, cached: CachedGroup, partitions: Sequence[TopicPartition], actor: Actor) -> None:
         """Delete these offsets, behind the fences of a commit, and with an act. Raises KlogError."""
         try:
-            async with asyncio.timeout(self._calls.wait_s):
+            async with asyncio.timeout(self._cache.wait_s):
                 for at in range(0, len(partitions), DELETED_AT_ONCE):
                     await self._delete(cached, partitions[at : at + DELETED_AT_ONCE], actor)
         except GroupChanged as error:
@@ -234,7 +213,7 @@ class Commits:
 
     async def _delete(self, cached: CachedGroup, partitions: Sequence[TopicPartition], actor: Actor) -> None:
         if cached.group.state.version < 0:
-            await self._cache.make_node(cached)
+            await self._cache.granted(cached, MakeNode())
         state, zookeeper = cached.group.state, self._zookeeper
 
         def operations() -> list[Operation]:
@@ -242,7 +221,7 @@ class Commits:
             noted = offset_acts.noted(zookeeper, offset_acts.OFFSETS, actor, state.group, gone, _has_some)
             return [state.fence, *noted, *committed.ends(zookeeper, state.group, partitions)]
 
-        await self._writer.write(GroupWrite(cached.holder, state.group, state.version, operations))
+        await self._cache.writer.write(GroupWrite(cached.holder, state.group, state.version, operations))
 
     async def _write(
         self, cached: CachedGroup, offsets: Mapping[TopicPartition, CommittedOffset], actor: Actor | None
@@ -268,7 +247,7 @@ class Commits:
                 noted = offset_acts.noted(self._zookeeper, kind, actor, state.group, offsets, is_act)
             return [*fences, *noted, *self._offsets.operations(state.group, offsets)]
 
-        await self._writer.write(GroupWrite(cached.holder, state.group, state.version, operations, offsets))
+        await self._cache.writer.write(GroupWrite(cached.holder, state.group, state.version, operations, offsets))
 
 
 def _has_some(before: offset_acts.State) -> bool:
@@ -282,7 +261,3 @@ def _metadata_bytes(offsets: Mapping[TopicPartition, CommittedOffset]) -> int:
 def _may_be(partition: TopicPartition) -> bool:
     """Whether such a partition can exist: an invalid name has no node, and must not become part of a path."""
     return is_topic_name(partition.topic) and partition.partition >= 0
-
-
-def _by_name(one: tuple[TopicPartition, CommittedOffset]) -> TopicPartition:
-    return one[0]

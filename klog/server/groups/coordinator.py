@@ -21,16 +21,15 @@ from klog.coordination.group_writer import GroupWriter
 from klog.errors import CoordinatorNotAvailable, KlogError
 from klog.groups import bounds
 from klog.groups.bounds import GroupLimits
-from klog.groups.members import Join
+from klog.groups.members import Caller, Join, Leave, Sync
 from klog.groups.outcomes import Joined, Left, Refused, Synced
 from klog.groups.phases import Phase
 from klog.net.connection import Connection
-from klog.server.groups.cached_group import DelayedHeartbeat, may_be_delayed
+from klog.server.groups.cached_group import may_be_delayed
 from klog.server.groups.commits import Commits, GroupPartition
 from klog.server.groups.expiry import Expiry
 from klog.server.groups.group_admin import GroupAdmin
 from klog.server.groups.group_cache import GroupCache
-from klog.server.groups.zk_calls import ZkCalls
 from klog.server.image import ClusterImage
 from klog.server.offset_history import UNKNOWN, OffsetHistory
 from klog.server.runtime import Runtime
@@ -49,16 +48,15 @@ class Coordinator:
             config.integer("group.max.size"),
         )
         offsets = OffsetWriter(runtime.zookeeper, partial(admission.new, Kind.OFFSETS))
-        calls = ZkCalls(runtime)
         self._writing = ThreadPoolExecutor(1, "groups-write")
         self._writer = GroupWriter(runtime.zookeeper, self._writing, offsets, admission.new_group)
-        self.cache = GroupCache(runtime, image, limits, calls, self._writer, admission)
+        self.cache = GroupCache(runtime, image, limits, self._writer, admission)
         self._joining_bytes = 0
         self.committed = OffsetHistory[GroupPartition](keeps_idle=False, clock=runtime.zookeeper.clock)
         """Recent commits of the groups of this broker's slots."""
-        self.commits = Commits(runtime, self.cache, calls, self._writer, offsets, self.committed, admission)
-        self.group_admin = GroupAdmin(runtime, image, self.cache, calls, self.commits)
-        self._expiring = runtime.spawn(Expiry(runtime, self.cache, calls, self._writer).run())
+        self.commits = Commits(self.cache, offsets, self.committed)
+        self.group_admin = GroupAdmin(self.cache, self.commits)
+        self._expiring = runtime.spawn(Expiry(self.cache).run())
 
     def close(self) -> None:
         """Answer all waiting requests, and start nothing more."""
@@ -85,7 +83,7 @@ class Coordinator:
                 cached = await cache.load(name)
                 if cached.group.phase is Phase.EMPTY:
                     await cache.check_joins(cached)
-                result = await cache.submit(cached, lambda to: cached.group.join(join, to, cache.now_s))
+                result = await cache.submit(cached, join)
         except KlogError as error:
             return Refused(error.bare(), join.member_id)
         assert isinstance(result, Joined | Refused)
@@ -106,24 +104,13 @@ class Coordinator:
         finally:
             self._joining_bytes -= join.size_bytes
 
-    async def sync(
-        self,
-        name: str,
-        member_id: str,
-        instance_id: str | None,
-        generation: int,
-        protocol: tuple[str | None, str | None],
-        assignments: Mapping[str, bytes],
-    ) -> Synced:
+    async def sync(self, name: str, sync: Sync) -> Synced:
         """Handle SyncGroup; answered when the leader's has arrived and is written. Raises KlogError."""
         cache = self.cache
-        bounds.check_member(member_id, instance_id)
-        bounds.check_assignments(assignments)
+        bounds.check_member(sync.caller.member_id, sync.caller.instance_id)
+        bounds.check_assignments(sync.assignments)
         cached = await cache.load(name)
-        group = cached.group
-        result = await cache.granted(
-            cached, lambda to: group.sync(member_id, instance_id, generation, protocol, assignments, to, cache.now_s)
-        )
+        result = await cache.granted(cached, sync)
         assert isinstance(result, Synced)
         return result
 
@@ -138,34 +125,32 @@ class Coordinator:
         for member_id, _ in leaving:
             if member_id in cached.group.members:
                 cached.changes.left(member_id, (reasons or {}).get(member_id))
-        result = await cache.granted(cached, lambda to: cached.group.leave(leaving, to, cache.now_s))
+        result = await cache.granted(cached, Leave(tuple(leaving)))
         assert isinstance(result, Left)
         return result
 
     def heartbeat(
-        self, name: str, member_id: str, instance_id: str | None, generation: int, connection: Connection | None
+        self, name: str, caller: Caller, connection: Connection | None
     ) -> KlogError | Awaitable[KlogError | None] | None:
         """Handle Heartbeat: the answer, at once or, unless something changes, after a delay."""
         try:
             self.cache.holder(name)
-            bounds.check_member(member_id, instance_id)
+            bounds.check_member(caller.member_id, caller.instance_id)
         except KlogError as error:
             return error.bare()
         cached = self.cache.find(name)
         if cached is None:
-            return self._first_heartbeat(name, member_id, instance_id, generation)
-        refused = cached.group.heartbeat(member_id, instance_id, generation, self.cache.now_s)
+            return self._first_heartbeat(name, caller)
+        refused = cached.group.heartbeat(caller, self.cache.now_s)
         if refused is not None or connection is None or not may_be_delayed(connection):
             return refused
-        session_s = cached.group.members[member_id].session_timeout_s
-        return cached.delayed.delay(DelayedHeartbeat(member_id, instance_id, generation), connection, session_s)
+        session_s = cached.group.members[caller.member_id].session_timeout_s
+        return cached.delayed.delay(caller, connection, session_s)
 
-    async def _first_heartbeat(
-        self, name: str, member_id: str, instance_id: str | None, generation: int
-    ) -> KlogError | None:
+    async def _first_heartbeat(self, name: str, caller: Caller) -> KlogError | None:
         """For a group that is not in memory."""
         try:
             cached = await self.cache.load(name)
         except KlogError as error:
             return error.bare()
-        return cached.group.heartbeat(member_id, instance_id, generation, self.cache.now_s)
+        return cached.group.heartbeat(caller, self.cache.now_s)

@@ -15,13 +15,11 @@ from klog.coordination import expired_offsets
 from klog.coordination import groups as registry
 from klog.coordination.expired_offsets import Expired
 from klog.coordination.group_slots import slot_of
-from klog.coordination.group_writer import GroupChanged, GroupWrite, GroupWriter
+from klog.coordination.group_writer import GroupChanged, GroupWrite
 from klog.coordination.zookeeper import Operation, ZooKeeper
 from klog.errors import KlogError
 from klog.names import TopicPartition, counted
 from klog.server.groups.group_cache import GroupCache
-from klog.server.groups.zk_calls import ZkCalls
-from klog.server.runtime import Runtime
 from klog.storage.retention import RetentionClock
 
 log = logging.getLogger(__name__)
@@ -32,13 +30,11 @@ MINUTE_MS = 60_000
 class Expiry:
     """Event loop only; one group at a time."""
 
-    def __init__(self, runtime: Runtime, cache: GroupCache, calls: ZkCalls, writer: GroupWriter) -> None:
-        config = runtime.config
+    def __init__(self, cache: GroupCache) -> None:
+        runtime, config = cache.runtime, cache.runtime.config
         self._identity = runtime.identity
         self._zookeeper = runtime.zookeeper
         self._cache = cache
-        self._calls = calls
-        self._writer = writer
         self._retention_ms = config.integer("offsets.retention.minutes") * MINUTE_MS
         self._every_s = config.integer("offsets.retention.check.interval.ms") / 1000
         self._clock = runtime.zookeeper.clock
@@ -65,7 +61,7 @@ class Expiry:
         return self._clock.now_ms(), int(self._clock.monotonic_s() * 1000)
 
     async def _look(self) -> None:
-        names = await self._calls.call(_names_of_slots, self._cache.slots)
+        names = await self._cache.call(_names_of_slots, self._cache.slots)
         known = self._not_before_ms
         self._not_before_ms = {name: known[name] for name in names if name in known}
         for name in names:
@@ -83,7 +79,7 @@ class Expiry:
             if cached is not None and not cached.group.is_idle:
                 return
             holder = cache.holder(name)
-            found: Expired = await self._calls.call(
+            found: Expired = await self._cache.call(
                 expired_offsets.of_group, name, self._clock.now_ms(), self._retention_ms
             )
             self._not_before_ms[name] = found.next_ms
@@ -100,14 +96,14 @@ class Expiry:
                 return now.operations if is_same else []
 
             try:
-                await self._writer.write(GroupWrite(holder, name, found.state.version, operations))
+                await self._cache.writer.write(GroupWrite(holder, name, found.state.version, operations))
             except GroupChanged:
                 return
             cached = cache.find(name)
             if cached is not None:
                 await cache.refresh(cached)
             topics = sorted({one.topic for one in gone})
-            await self._calls.call(expired_offsets.remove_empty_folders, name, topics)
+            await self._cache.call(expired_offsets.remove_empty_folders, name, topics)
             if not gone:
                 return
             log.info(

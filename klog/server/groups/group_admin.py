@@ -29,9 +29,6 @@ from klog.names import TopicPartition, counted
 from klog.protocol.consumer_protocol import PROTOCOL_TYPE, subscribed_topics
 from klog.server.groups.commits import Commits
 from klog.server.groups.group_cache import GroupCache
-from klog.server.groups.zk_calls import ZkCalls
-from klog.server.image import ClusterImage
-from klog.server.runtime import Runtime
 
 UNSHARED = (Phase.PREPARING, Phase.COMPLETING)
 """Phases in which the partitions are not assigned yet."""
@@ -43,13 +40,8 @@ OF_ZOOKEEPER: Final = {"group_instance_id": None, "client_id": "", "member_metad
 class GroupAdmin:
     """Event loop only."""
 
-    def __init__(
-        self, runtime: Runtime, image: ClusterImage, cache: GroupCache, calls: ZkCalls, commits: Commits
-    ) -> None:
-        self._runtime = runtime
-        self._image = image
+    def __init__(self, cache: GroupCache, commits: Commits) -> None:
         self._cache = cache
-        self._calls = calls
         self._commits = commits
 
     async def list(self, states: Collection[str] = ()) -> list[dict[str, Any]]:
@@ -57,7 +49,7 @@ class GroupAdmin:
 
         Raises CoordinatorNotAvailable.
         """
-        found = await self._calls.call(_read_of_slots, self._cache.slots)
+        found = await self._cache.call(_read_of_slots, self._cache.slots)
         wanted = {state.lower() for state in states}
         listed = []
         for name, group in found.items():
@@ -82,7 +74,7 @@ class GroupAdmin:
         if not await self._exists(name):
             self._cache.forget(cached)
             return DEAD
-        found = await self._calls.call(registry.read, name)
+        found = await self._cache.call(registry.read, name)
         members = [{**OF_ZOOKEEPER, "member_id": one.member_id, "client_host": one.host or ""} for one in found.members]
         return {**DEAD, "group_state": found.phase, "protocol_type": _protocol_type(found), "members": members}
 
@@ -106,7 +98,7 @@ class GroupAdmin:
             self._cache.forget(cached)
             raise GroupIdNotFound(f"group {name!r} does not exist")
         try:
-            await self._calls.call(offset_changes.delete, name, actor)
+            await self._cache.call(offset_changes.delete, name, actor)
         finally:
             await self._cache.refresh(cached)
 
@@ -128,7 +120,7 @@ class GroupAdmin:
         read = _subscribed(group)
         outcomes: dict[TopicPartition, KlogError | None] = {}
         for one in partitions:
-            known = self._image.topics.get(one.topic)
+            known = self._cache.image.topics.get(one.topic)
             if known is None or one.partition not in known.partitions:
                 outcomes[one] = UnknownTopicOrPartition(f"partition {one} does not exist")
             elif one.topic in read:
@@ -140,7 +132,7 @@ class GroupAdmin:
 
     async def _exists(self, name: str) -> bool:
         """Whether the group was used since it was last deleted, or has committed offsets."""
-        return await self._calls.call(_exists, name)
+        return await self._cache.call(_exists, name)
 
 
 def _exists(zookeeper: ZooKeeper, name: str) -> bool:

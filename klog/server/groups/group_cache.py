@@ -16,28 +16,39 @@ import logging
 from collections.abc import Callable
 from functools import partial
 from itertools import islice
+from typing import Concatenate, ParamSpec, TypeVar
 
 from klog.coordination import consumers, group_states, paths
 from klog.coordination.group_slots import SlotHolder, slot_of
 from klog.coordination.group_states import COORDINATOR, GroupState
 from klog.coordination.group_writer import GroupChanged, GroupWrite, GroupWriter
 from klog.coordination.zookeeper import ZooKeeper
-from klog.errors import GroupIsHeld, KlogError, NotCoordinator, PolicyViolation, SessionLost, ZooKeeperError
+from klog.errors import (
+    CoordinatorNotAvailable,
+    GroupIsHeld,
+    KlogError,
+    NotCoordinator,
+    PolicyViolation,
+    SessionLost,
+    ZooKeeperError,
+)
 from klog.groups import bounds
 from klog.groups.bounds import GroupLimits
 from klog.groups.group import Group
-from klog.groups.members import NEVER_S
+from klog.groups.members import NEVER_S, Asked
 from klog.groups.outcomes import Answer, Outcome, Refused, Result
 from klog.names import counted
 from klog.server.executors import Purpose
 from klog.server.groups.cached_group import CachedGroup
-from klog.server.groups.zk_calls import ZkCalls
 from klog.server.groups.zk_projection import ZkProjection
 from klog.server.image import ClusterImage
 from klog.server.runtime import Runtime
 from klog.server.zookeeper_admission import Kind, ZooKeeperAdmission
 
 log = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 LOOK_EVERY_S = 2.0
 """The time until members learn that an operator has changed their group. They cannot commit meanwhile."""
@@ -59,17 +70,17 @@ class GroupCache:
         runtime: Runtime,
         image: ClusterImage,
         limits: GroupLimits,
-        calls: ZkCalls,
         writer: GroupWriter,
         admission: ZooKeeperAdmission,
     ) -> None:
-        self._runtime = runtime
-        self._image = image
+        self.runtime = runtime
+        self.image = image
+        self.writer = writer
+        self.admission = admission
+        self.wait_s = runtime.config.integer("offsets.commit.timeout.ms") / 1000
+        """How long a request waits for ZooKeeper."""
         self._limits = limits
-        self._calls = calls
-        self._writer = writer
-        self._admission = admission
-        self._projection = ZkProjection(runtime, calls, self.has, partial(admission.new, Kind.ENTRIES))
+        self._projection = ZkProjection(runtime, self.call, self.has, partial(admission.new, Kind.ENTRIES))
         self._groups: dict[str, CachedGroup] = {}
         """The most recently used last."""
         self.size_bytes = 0
@@ -79,21 +90,36 @@ class GroupCache:
         """The slots of this broker, from the controller's last request."""
         self._looking = runtime.spawn(self._keep_looking())
 
+    async def call(self, function: Callable[Concatenate[ZooKeeper, P], T], *arguments: P.args, **named: P.kwargs) -> T:
+        """``function(zookeeper, ...)`` in a thread. Raises CoordinatorNotAvailable without an answer within `wait_s`.
+
+        It waits for a connection without a thread, since there are few.
+        """
+        runtime = self.runtime
+        try:
+            async with asyncio.timeout(self.wait_s):
+                await runtime.connected.wait()
+                return await runtime.executors.run(Purpose.GROUPS, function, runtime.zookeeper, *arguments, **named)
+        except TimeoutError:
+            raise CoordinatorNotAvailable("ZooKeeper does not answer in time") from None
+        except SessionLost as error:
+            raise CoordinatorNotAvailable(error.message) from error
+
     # --- slots --------------------------------------------------------------------------------------------------------
 
     def slots_changed(self) -> None:
         """The controller has sent the holders of the slots."""
-        now = {slot: holder for slot, holder in self._image.group_slots.items() if self._is_ours(holder)}
+        now = {slot: holder for slot, holder in self.image.group_slots.items() if self._is_ours(holder)}
         gained = {slot for slot, holder in now.items() if self._slots.get(slot) != holder}
         self._slots = now
         for name, cached in list(self._groups.items()):
             if now.get(cached.holder.slot) != cached.holder:
                 self._drop(name)
         if gained:
-            self._runtime.spawn(self._take_over(gained))
+            self.runtime.spawn(self._take_over(gained))
 
     def _is_ours(self, holder: SlotHolder) -> bool:
-        identity = self._runtime.identity
+        identity = self.runtime.identity
         return holder.broker_id == identity.broker_id and holder.incarnation == identity.incarnation
 
     def holder(self, group: str) -> SlotHolder:
@@ -101,7 +127,7 @@ class GroupCache:
         bounds.check_group(group)
         found = self._slots.get(slot_of(group))
         if found is None or not self._is_ours(found):
-            raise NotCoordinator(f"broker {self._runtime.broker_id} does not coordinate group {group!r}")
+            raise NotCoordinator(f"broker {self.runtime.broker_id} does not coordinate group {group!r}")
         return found
 
     async def _take_over(self, slots: set[int]) -> None:
@@ -109,11 +135,11 @@ class GroupCache:
         registry."""
         while True:
             try:
-                states = await self._calls.call(_with_members, slots)
+                states = await self.call(_with_members, slots)
                 break
             except KlogError as error:
                 log.warning("the groups of %d slots are not read yet, trying again: %s", len(slots), error.message)
-                await self._runtime.pause(AGAIN_S)
+                await self.runtime.pause(AGAIN_S)
                 slots = slots & self.slots
                 if not slots:
                     return
@@ -159,7 +185,7 @@ class GroupCache:
     async def _load(self, name: str, holder: SlotHolder) -> CachedGroup | KlogError:
         """Returns errors instead of raising them: a task that raises keeps the error with all its frames."""
         try:
-            state = await self._calls.call(group_states.read, name)
+            state = await self.call(group_states.read, name)
             if self.holder(name) != holder:
                 raise NotCoordinator(f"the slot of group {name!r} has changed hands")
             if name not in self._groups:
@@ -231,35 +257,31 @@ class GroupCache:
     @property
     def now_s(self) -> float:
         """The event loop's time."""
-        return self._runtime.loop.time()
+        return self.runtime.loop.time()
 
     # --- events of a group --------------------------------------------------------------------------------------------
 
-    async def submit(self, cached: CachedGroup, event: Callable[[asyncio.Future[Result]], list[Outcome]]) -> Result:
-        """Give the group an event that has an answer, and wait for the answer."""
+    async def submit(self, cached: CachedGroup, asked: Asked) -> Result:
+        """Ask the group, and wait for the answer."""
         if not self.has(cached):
             return Refused(NotCoordinator(f"another broker coordinates group {cached.group.name!r} now"))
-        answer: asyncio.Future[Result] = self._runtime.loop.create_future()
-        self._carry_out(cached, event(answer))
+        answer: asyncio.Future[Result] = self.runtime.loop.create_future()
+        self._carry_out(cached, cached.group.ask(asked, answer, self.now_s))
         return await answer
 
-    async def granted(self, cached: CachedGroup, event: Callable[[asyncio.Future[Result]], list[Outcome]]) -> Result:
+    async def granted(self, cached: CachedGroup, asked: Asked) -> Result:
         """As `submit`; raises the error of a refusal."""
-        result = await self.submit(cached, event)
+        result = await self.submit(cached, asked)
         if isinstance(result, Refused):
             raise result.error.bare()
         return result
-
-    async def make_node(self, cached: CachedGroup) -> None:
-        """Create the group's node in ZooKeeper, unless there is one. Raises the error of a failed write."""
-        await self.granted(cached, lambda to: cached.group.make_node(to, self.now_s))
 
     async def refresh(self, cached: CachedGroup) -> None:
         """Read the group's node, after a write has found an unexpected version: our own later write's, or an
         operator's."""
         await cached.settled.wait()
         known = cached.group.state.version
-        state = await self._calls.call(group_states.read, cached.group.name)
+        state = await self.call(group_states.read, cached.group.name)
         is_ours = cached.group.is_writing or cached.group.state.version != known or state.version == known
         if self.has(cached) and not is_ours:
             self._replaced(cached, state)
@@ -286,7 +308,7 @@ class GroupCache:
             if not known:
                 continue
             try:
-                found = await self._calls.call(_versions, list(known))
+                found = await self.call(_versions, list(known))
                 for name, version in known.items():
                     cached_now = self._groups.get(name)
                     if cached_now is not None and found[name] != version == cached_now.group.state.version:
@@ -297,7 +319,7 @@ class GroupCache:
     async def check_without_streams(self, cached: CachedGroup) -> None:
         """Raises GroupIsHeld while consumers that coordinate through ZooKeeper use this group without members."""
         state = cached.group.state
-        live = (await self._calls.call(consumers.live, [state.group]))[state.group]
+        live = (await self.call(consumers.live, [state.group]))[state.group]
         if live:
             named = ", ".join(one.consumer_id for one in live[:5]) + (" ..." if len(live) > 5 else "")
             log.warning("group %r is held by consumers that coordinate through ZooKeeper: %s", state.group, named)
@@ -329,7 +351,7 @@ class GroupCache:
     def _carry_out(self, cached: CachedGroup, outcomes: list[Outcome]) -> None:
         for state in self._answer(outcomes):
             cached.settled.clear()
-            self._runtime.spawn(self._write(cached, state))
+            self.runtime.spawn(self._write(cached, state))
         if not cached.group.is_writing:
             cached.settled.set()
         if cached.delayed:
@@ -352,12 +374,12 @@ class GroupCache:
         group = cached.group
         try:
             if group.members.size_bytes > ENCODED_AT_ONCE_BYTES:
-                operation = await self._runtime.executors.run(Purpose.GROUPS, lambda: state.operation)
+                operation = await self.runtime.executors.run(Purpose.GROUPS, lambda: state.operation)
             else:
                 operation = state.operation
             grown_bytes = len(operation.data) - cached.node_bytes
             if grown_bytes > 0:
-                self._admission.admit(Kind.MEMBERS, grown_bytes)
+                self.admission.admit(Kind.MEMBERS, grown_bytes)
                 cached.node_bytes += grown_bytes
         except (ZooKeeperError, PolicyViolation) as error:
             self._write_failed(cached, error)
@@ -367,7 +389,7 @@ class GroupCache:
             in_doubt = () if sent is None else sent.in_doubt
             sent = GroupWrite(cached.holder, group.name, state.version, lambda: (operation,), in_doubt=in_doubt)
             try:
-                await self._writer.write(sent)
+                await self.writer.write(sent)
             except NotCoordinator:
                 self._lose_slot(cached)
             except GroupChanged as changed:
@@ -409,11 +431,11 @@ class GroupCache:
             cached.changes.compare(before.members, state.members)
             if before.members and not state.members:
                 facts = cached.changes.take()
-                self._runtime.tell("group-empty", group=state.group, generation=state.generation, **facts)
+                self.runtime.tell("group-empty", group=state.group, generation=state.generation, **facts)
         if state.is_assigned and state.generation > cached.reported_generation:
             cached.reported_generation = state.generation
             members = [one.member_id for one in state.members]
-            self._runtime.tell(
+            self.runtime.tell(
                 "rebalance",
                 group=state.group,
                 generation=state.generation,
@@ -440,7 +462,7 @@ class GroupCache:
         if cached.timer is not None:
             cached.timer.cancel()
         cached.armed_s = deadline_s
-        cached.timer = self._runtime.loop.call_at(deadline_s, self._tick, cached)
+        cached.timer = self.runtime.loop.call_at(deadline_s, self._tick, cached)
 
     def _tick(self, cached: CachedGroup) -> None:
         cached.timer, cached.armed_s = None, NEVER_S

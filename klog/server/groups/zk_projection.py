@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 from klog.coordination import consumers, paths
 from klog.coordination.consumers import ConsumerEntry
@@ -34,7 +34,6 @@ from klog.errors import BadVersion, KlogError, NodeExists, NoNode, PeerError, Po
 from klog.names import TopicPartition, is_topic_name
 from klog.protocol.consumer_protocol import PROTOCOL_TYPE, assigned_partitions, subscribed_topics
 from klog.server.groups.cached_group import CachedGroup
-from klog.server.groups.zk_calls import ZkCalls
 from klog.server.runtime import Runtime
 
 log = logging.getLogger(__name__)
@@ -49,14 +48,14 @@ class ZkProjection:
     def __init__(
         self,
         runtime: Runtime,
-        calls: ZkCalls,
+        call: Callable[..., Awaitable[None]],
         is_current: Callable[[CachedGroup], bool],
         admit: Callable[[int], None],
     ) -> None:
-        """``is_current``: whether this broker still coordinates a group. ``admit`` raises PolicyViolation if that many
-        more entries are not allowed."""
+        """``call``: that of the cache. ``is_current``: whether this broker still coordinates a group. ``admit`` raises
+        PolicyViolation if that many more entries are not allowed."""
         self._runtime = runtime
-        self._calls = calls
+        self._call = call
         self._is_current = is_current
         self._admit = admit
         self._todo: dict[str, CachedGroup] = {}
@@ -75,7 +74,7 @@ class ZkProjection:
             if not self._is_current(cached):
                 continue
             try:
-                await self._calls.call(_show, cached.holder, cached.group.state, self._admit)
+                await self._call(_show, cached.holder, cached.group.state, self._admit)
             except KlogError as error:
                 log.debug("members of group %r are not in 0.8's registry yet: %s", name, error.message)
                 if self._is_current(cached) and not self._runtime.is_stopping:

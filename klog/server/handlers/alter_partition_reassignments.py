@@ -20,6 +20,7 @@ from klog.names import TopicPartition
 from klog.protocol.apis import ApiKey
 from klog.server.controller.controller import Controller
 from klog.server.dispatch import Answer, Request, error_fields, handles
+from klog.server.partition_answers import in_topics
 from klog.server.parts import Parts
 
 if TYPE_CHECKING:
@@ -28,19 +29,14 @@ if TYPE_CHECKING:
 
 @handles(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, 0, of_controller=True, may_refuse=True)
 async def handle(request: Request, parts: Parts) -> Answer:
-    outcome = await alter(parts.controller, request.entity.topics, request.actor)
-    return {
-        "responses": [
-            {
-                "name": topic.name,
-                "partitions": [
-                    {"partition_index": one.partition_index, **error_fields(outcome[_name(topic, one)])}
-                    for one in topic.partitions
-                ],
-            }
-            for topic in request.entity.topics
-        ],
-    }
+    topics = request.entity.topics
+    outcome = await alter(parts.controller, topics, request.actor)
+    answers = [
+        {"partition_index": one.partition_index, **error_fields(outcome[_name(topic, one)])}
+        for topic in topics
+        for one in topic.partitions
+    ]
+    return {"responses": in_topics(topics, answers)}
 
 
 async def alter(

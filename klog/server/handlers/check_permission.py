@@ -12,14 +12,7 @@ from typing import Final
 from klog.errors import InvalidRequest
 from klog.protocol.apis import ApiKey
 from klog.security.authorizer import Decision
-from klog.security.permissions import (
-    KINDS,
-    Operation,
-    Resource,
-    ResourceType,
-    check_principal,
-    word_of_number,
-)
+from klog.security.permissions import KINDS, Operation, Resource, ResourceType, check_principal, word_of_number
 from klog.server.dispatch import Answer, Request, handles
 from klog.server.parts import Parts
 

@@ -18,6 +18,7 @@ from klog.names import TopicPartition
 from klog.protocol.apis import ApiKey
 from klog.server.dispatch import Answer, Request, handles
 from klog.server.look_ups import LookUp
+from klog.server.partition_answers import in_topics
 from klog.server.parts import Parts
 from klog.storage.lookup_budget import LookupBudget
 
@@ -39,16 +40,9 @@ async def handle(request: Request, parts: Parts) -> Answer:
         or sum(one.to_address - one.from_address for one in ranges) > BYTES_MAX
     ):
         raise InvalidRequest(f"expected at most {RANGES_MAX} valid ranges, of at most {BYTES_MAX} bytes together")
-    with parts.look_ups.of(request.connection) as look_up:
-        return {
-            "topics": [
-                {
-                    "name": topic.name,
-                    "partitions": [await _one(parts, look_up, topic.name, asked) for asked in topic.partitions],
-                }
-                for topic in topics
-            ],
-        }
+    with LookUp(parts.runtime.executors, request.connection) as look_up:
+        answers = [await _one(parts, look_up, topic.name, asked) for topic in topics for asked in topic.partitions]
+    return {"topics": in_topics(topics, answers)}
 
 
 async def _one(parts: Parts, look_up: LookUp, topic: str, asked: Any) -> dict[str, Any]:

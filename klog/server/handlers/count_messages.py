@@ -15,7 +15,7 @@ from typing import Any
 from klog.protocol.apis import ApiKey
 from klog.replication.led_partition import LedPartition
 from klog.server.dispatch import Answer, Request, handles
-from klog.server.leader_queries import answered
+from klog.server.partition_answers import of_leaders
 from klog.server.parts import Parts
 from klog.storage.log_end import LogEnd
 from klog.storage.lookup_budget import LookupBudget
@@ -25,9 +25,7 @@ REFUSED = {"from_offset": -1, "to_offset": -1, "messages": -1, "bytes": -1}
 
 @handles(ApiKey.COUNT_MESSAGES, 0, 0)
 async def handle(request: Request, parts: Parts) -> Answer:
-    topics = [(topic.name, topic.ranges) for topic in request.entity.topics]
-    counted = await answered(request, parts, topics, _count, REFUSED)
-    return {"topics": [{"name": name, "ranges": ranges} for (name, _), ranges in zip(topics, counted, strict=True)]}
+    return await of_leaders(request, parts, _count, REFUSED, array="ranges")
 
 
 def _count(asked: Any, partition: LedPartition, high: LogEnd, _: LookupBudget) -> Mapping[str, Any]:

@@ -8,7 +8,6 @@ Behaviour
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from klog.coordination import acls
@@ -53,11 +52,8 @@ async def handle(request: Request, parts: Parts) -> Answer:
             failed[pattern] = error.bare()
     if parts.access is not None:
         await parts.access.acl_keeper.look()
-    return {"results": [error_fields(_outcome(one, failed)) for one in asked]}
-
-
-def _outcome(asked: Binding | KlogError, failed: Mapping[Pattern, KlogError]) -> KlogError | None:
-    return asked if isinstance(asked, KlogError) else failed.get(asked.pattern)
+    outcomes = [one if isinstance(one, KlogError) else failed.get(one.pattern) for one in asked]
+    return {"results": [error_fields(one) for one in outcomes]}
 
 
 def _binding(asked: Any) -> Binding:

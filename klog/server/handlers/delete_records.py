@@ -28,6 +28,7 @@ from klog.protocol.apis import ApiKey
 from klog.replication.led_partition import LedPartition
 from klog.server.dispatch import Request, handles
 from klog.server.executors import Purpose
+from klog.server.partition_answers import in_topics
 from klog.server.parts import Parts
 from klog.server.replicas.led_partitions import LedPartitions
 from klog.storage.log_dir import RetentionRun
@@ -72,18 +73,12 @@ class _Handler:
                 by_disk.setdefault(one[0].log.log_dir.path, []).append(one)
         run = self._deletions.run
         await asyncio.gather(*(run(disk, functools.partial(_plan, wanted)) for disk, wanted in by_disk.items()))
-        return {
-            "topics": [
-                {
-                    "name": topic.name,
-                    "partitions": [
-                        _answer(one.partition_index, found[topic.name, one.partition_index, one.offset])
-                        for one in topic.partitions
-                    ],
-                }
-                for topic in request.entity.topics
-            ]
-        }
+        answers = [
+            _answer(one.partition_index, found[topic.name, one.partition_index, one.offset])
+            for topic in request.entity.topics
+            for one in topic.partitions
+        ]
+        return {"topics": in_topics(request.entity.topics, answers)}
 
     async def _tell(self, topic: str, wanted: Iterable[tuple[LedPartition, int]], actor: Actor) -> None:
         """Write the act. Raises KlogError: it may not have been written."""

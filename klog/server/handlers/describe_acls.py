@@ -14,15 +14,7 @@ from typing import Any
 
 from klog.protocol.apis import ApiKey
 from klog.security.errors import SecurityDisabled
-from klog.security.permissions import (
-    Binding,
-    Filter,
-    Operation,
-    PatternType,
-    Permission,
-    ResourceType,
-    word_of_number,
-)
+from klog.security.permissions import Binding, Filter, Operation, PatternType, Permission, ResourceType, word_of_number
 from klog.server.acl_keeper import AclKeeper
 from klog.server.dispatch import Answer, Request, handles
 from klog.server.parts import Parts
@@ -43,7 +35,7 @@ async def handle(request: Request, parts: Parts) -> Answer:
         "resources": [
             {"resource_type": kind, "resource_name": name, "pattern_type": pattern_type, "acls": found}
             for (kind, name, pattern_type), found in resources.items()
-        ],
+        ]
     }
 
 
@@ -70,9 +62,4 @@ def filter_of(entity: Any) -> Filter:
 def acl_fields(binding: Binding) -> dict[str, Any]:
     """An ACL in an answer."""
     acl = binding.acl
-    return {
-        "principal": acl.principal,
-        "host": acl.host,
-        "operation": acl.operation,
-        "permission_type": acl.permission,
-    }
+    return {"principal": acl.principal, "host": acl.host, "operation": acl.operation, "permission_type": acl.permission}

@@ -18,7 +18,7 @@ CLIENTS_MAX: Final = 2_000
 
 @handles(ApiKey.DESCRIBE_CLIENTS, 0, 0)
 async def handle(request: Request, parts: Parts) -> Answer:
-    clients = [one for one in parts.measured().server.connections if not one.is_broker and not one.closed]
+    clients = [one for one in parts.server.connections if not one.is_broker and not one.closed]
     rows = [
         {
             "address": one.peer,

@@ -13,6 +13,7 @@ Not here: copies on their way from one dir to another (is_future_key is always f
 from __future__ import annotations
 
 import shutil
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from klog.errors import RequestTimedOut, StorageError
@@ -22,7 +23,6 @@ from klog.server.look_ups import LookUp
 from klog.server.parts import Parts
 
 if TYPE_CHECKING:
-    from klog.names import TopicPartition
     from klog.storage.log_dir import LogDir
 
 UNKNOWN = -1
@@ -32,53 +32,28 @@ UNKNOWN = -1
 async def handle(request: Request, parts: Parts) -> Answer:
     asked = request.entity.topics
     wanted = None if asked is None else {topic.topic: set(topic.partitions) for topic in asked}
-    results = [
-        _offline(path) for path in parts.log_dirs.offline if all(one.path != path for one in parts.log_dirs.dirs)
-    ]
-    with parts.look_ups.of(request.connection) as look_up:
-        for log_dir in parts.log_dirs.dirs:
-            results.append(
-                _offline(log_dir.path) if log_dir.failure is not None else await _online(look_up, log_dir, wanted)
-            )
+    online = [one for one in parts.log_dirs.dirs if one.failure is None]
+    paths = {*parts.log_dirs.offline, *(one.path for one in parts.log_dirs.dirs)}
+    results = [_offline(path) for path in paths - {one.path for one in online}]
+    with LookUp(parts.runtime.executors, request.connection) as look_up:
+        results += [await _online(look_up, one, wanted) for one in online]
     return {"error_code": 0, "results": sorted(results, key=lambda one: str(one["log_dir"]))}
 
 
 def _offline(path: str) -> dict[str, Any]:
-    return {
-        "error_code": StorageError.wire,
-        "log_dir": path,
-        "topics": [],
-        "total_bytes": UNKNOWN,
-        "usable_bytes": UNKNOWN,
-    }
+    sizes = {"total_bytes": UNKNOWN, "usable_bytes": UNKNOWN}
+    return {"error_code": StorageError.wire, "log_dir": path, "topics": [], **sizes}
 
 
 async def _online(look_up: LookUp, log_dir: LogDir, wanted: dict[str, set[int]] | None) -> dict[str, Any]:
     topics: dict[str, list[dict[str, Any]]] = {}
     for name, log in sorted(log_dir.logs.items()):
-        if wanted is None or _is_wanted(name, wanted):
-            topics.setdefault(name.topic, []).append(
-                {
-                    "partition_index": name.partition,
-                    "partition_size": log.size_bytes,
-                    "offset_lag": 0,
-                    "is_future_key": False,
-                }
-            )
-    try:
+        if wanted is None or name.partition in wanted.get(name.topic, ()):
+            size = {"partition_index": name.partition, "partition_size": log.size_bytes}
+            topics.setdefault(name.topic, []).append({**size, "offset_lag": 0, "is_future_key": False})
+    sizes: dict[str, int] = {}
+    with suppress(OSError, RequestTimedOut):  # the next read or write finds the fault; this just lacks the numbers
         usage = await look_up.run(log_dir.path, lambda _: shutil.disk_usage(log_dir.path))
-    except (OSError, RequestTimedOut):  # the next read or write finds the fault; this answer just lacks the numbers
-        total, usable = UNKNOWN, UNKNOWN
-    else:
-        total, usable = usage.total, usage.free
-    return {
-        "error_code": 0,
-        "log_dir": log_dir.path,
-        "topics": [{"name": name, "partitions": partitions} for name, partitions in topics.items()],
-        "total_bytes": total,
-        "usable_bytes": usable,
-    }
-
-
-def _is_wanted(name: TopicPartition, wanted: dict[str, set[int]]) -> bool:
-    return name.partition in wanted.get(name.topic, ())
+        sizes = {"total_bytes": usage.total, "usable_bytes": usage.free}
+    listed = [{"name": name, "partitions": partitions} for name, partitions in topics.items()]
+    return {**_offline(log_dir.path), "error_code": 0, "topics": listed, **sizes}

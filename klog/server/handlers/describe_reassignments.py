@@ -30,5 +30,5 @@ def handle(request: Request, parts: Parts) -> Answer:
                 "reason": one.reason,
             }
             for one in parts.controller.reassigner.underway()
-        ],
+        ]
     }

@@ -27,7 +27,7 @@ def handle(request: Request, parts: Parts) -> Answer:
         "zookeeper": parts.config.text("zookeeper.connect"),
         "started_at_ms": parts.identity.started_at_ms,
         "now_ms": time.time_ns() // 1_000_000,
-        "state": parts.lifecycle.state.value,
+        "state": parts.runtime.state.label,
         "version": klog.__version__,
         "leaders": len(parts.partitions),
         "replicas": len(parts.replicas.partitions) + len(parts.replicas.followed),

@@ -11,6 +11,7 @@ import functools
 
 from klog.protocol.apis import ApiKey
 from klog.server.dispatch import Answer, Request, handles
+from klog.server.look_ups import LookUp
 from klog.server.parts import Parts
 from klog.storage.log import Log
 from klog.storage.lookup_budget import LookupBudget
@@ -22,7 +23,7 @@ UNKNOWN = -1
 async def handle(request: Request, parts: Parts) -> Answer:
     wanted = set(request.entity.topic_ids)
     rows = []
-    with parts.look_ups.of(request.connection) as look_up:
+    with LookUp(parts.runtime.executors, request.connection) as look_up:
         for log_dir in parts.log_dirs.dirs:
             if log_dir.failure is not None:
                 continue

@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
+from typing import Final
 
 from klog.coordination.scram_credentials import is_possible
 from klog.errors import KlogError
 from klog.protocol.apis import ApiKey
 from klog.security.errors import DuplicateResource, ResourceNotFound
-from klog.server.credentials import READ_AT_ONCE
 from klog.server.dispatch import Answer, Request, error_fields, handles
 from klog.server.parts import Parts
+
+READ_MAX: Final = 100
 
 
 @handles(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, 0)
@@ -26,7 +28,7 @@ async def handle(request: Request, parts: Parts) -> Answer:
     asked = [one.name for one in request.entity.users or ()]
     if asked:
         with contextlib.suppress(KlogError):  # ZooKeeper is away: answer from memory
-            await parts.credentials.catch_up(sorted({name for name in asked if is_possible(name)})[:READ_AT_ONCE])
+            await parts.credentials.catch_up(sorted({name for name in asked if is_possible(name)})[:READ_MAX])
     known = parts.credentials.users()
     names = Counter(asked or sorted(known))
     results = []

@@ -21,5 +21,5 @@ async def handle(request: Request, parts: Parts) -> Answer:
         "outcomes": [
             {"topic": name.topic, "partition_index": name.partition, **error_fields(error)}
             for name, error in outcome.items()
-        ],
+        ]
     }

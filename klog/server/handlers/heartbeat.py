@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Awaitable
 
 from klog.errors import KlogError
+from klog.groups.members import Caller
 from klog.protocol.apis import ApiKey
 from klog.server.dispatch import Answer, Request, handles
 from klog.server.parts import Parts
@@ -22,10 +23,8 @@ from klog.server.parts import Parts
 @handles(ApiKey.HEARTBEAT, 0, 4, waits=True)
 def handle(request: Request, parts: Parts) -> Answer | Awaitable[Answer]:
     entity = request.entity
-    instance_id = getattr(entity, "group_instance_id", None)
-    outcome = parts.groups.heartbeat(
-        entity.group_id, entity.member_id, instance_id, entity.generation_id, request.connection
-    )
+    caller = Caller(entity.member_id, getattr(entity, "group_instance_id", None), entity.generation_id)
+    outcome = parts.groups.heartbeat(entity.group_id, caller, request.connection)
     return _later(outcome) if isinstance(outcome, Awaitable) else _answer(outcome)
 
 

@@ -50,8 +50,8 @@ def apply(config: BrokerConfig, current: dict[str, str], changes: list[tuple[str
         seen.add(name)
         if operation == Operation.DELETE and name in KAFKAS_THROTTLES:
             continue
-        if name not in current:
-            _check_known(name)
+        if name not in current and name not in TOPIC_SETTINGS:
+            check_topic_settings({name: ""})  # raises, with a similar name as the hint
         match operation:
             case Operation.SET:
                 after.update(given_settings([(name, value)]))
@@ -62,11 +62,6 @@ def apply(config: BrokerConfig, current: dict[str, str], changes: list[tuple[str
             case _:
                 raise InvalidRequest(f"setting {name}: the operation must be between 0 and 3, got {operation}")
     return after
-
-
-def _check_known(name: str) -> None:
-    if name not in TOPIC_SETTINGS:
-        check_topic_settings({name: ""})  # raises, with a similar name as the hint
 
 
 def _changed_list(config: BrokerConfig, current: dict[str, str], name: str, operation: int, value: str | None) -> str:

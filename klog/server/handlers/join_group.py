@@ -32,13 +32,13 @@ _MILLISECOND = timedelta(milliseconds=1)
 async def handle(request: Request, parts: Parts) -> Answer:
     entity, version = request.entity, request.head.version
     instance_id = getattr(entity, "group_instance_id", None)
-    client_id = _client_id_of(request)
+    client_id = (request.head.client_id or "")[:CLIENT_ID_CHARS_MAX]
     session_timeout_ms = _ms(entity.session_timeout)
     join = Join(
         member_id=entity.member_id,
         instance_id=instance_id,
         client_id=client_id,
-        host=_host_of(request),
+        host=f"/{request.peer.rpartition(':')[0].strip('[]')}",  # in Kafka's form
         session_timeout_ms=session_timeout_ms,
         rebalance_timeout_ms=_ms(entity.rebalance_timeout) if version >= 1 else session_timeout_ms,
         protocol_type=entity.protocol_type,
@@ -49,15 +49,9 @@ async def handle(request: Request, parts: Parts) -> Answer:
     with while_open(request.connection):
         joined = await parts.groups.join(entity.group_id, join)
     if isinstance(joined, Refused):
-        return {
-            "error_code": joined.error.wire,
-            "generation_id": -1,
-            "protocol_type": None,
-            "protocol_name": None if version >= 7 else "",
-            "leader": "",
-            "member_id": joined.member_id,
-            "members": [],
-        }
+        protocol = {"protocol_type": None, "protocol_name": None if version >= 7 else ""}
+        about = {"generation_id": -1, "leader": "", "member_id": joined.member_id, "members": ()}
+        return {"error_code": joined.error.wire, **protocol, **about}
     return {
         "error_code": 0,
         "generation_id": joined.generation,
@@ -75,13 +69,3 @@ async def handle(request: Request, parts: Parts) -> Answer:
 def _ms(duration: timedelta) -> int:
     """Whole milliseconds."""
     return duration // _MILLISECOND
-
-
-def _client_id_of(request: Request) -> str:
-    """The client id, cut to the length that is kept; "" without one."""
-    return (request.head.client_id or "")[:CLIENT_ID_CHARS_MAX]
-
-
-def _host_of(request: Request) -> str:
-    """The member's address in Kafka's form: ``/127.0.0.1``."""
-    return f"/{request.peer.rpartition(':')[0].strip('[]')}"

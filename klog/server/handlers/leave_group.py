@@ -42,5 +42,5 @@ async def handle(request: Request, parts: Parts) -> Answer:
         "members": [
             {"member_id": member_id, "group_instance_id": instance_id, "error_code": code}
             for (member_id, instance_id), code in zip(leaving, codes, strict=True)
-        ],
+        ]
     }

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from klog.errors import StorageError
 from klog.protocol.apis import ApiKey
 from klog.server.dispatch import Answer, Request, handles
+from klog.server.look_ups import LookUp
 from klog.server.parts import Parts
 from klog.storage.lookup_budget import LookupBudget
 from klog.storage.quarantine import list_quarantined
@@ -30,7 +31,7 @@ async def handle(request: Request, parts: Parts) -> Answer:
     asked = request.entity.topics
     wanted = None if asked is None else set(asked)
     stretches: list[dict[str, Any]] = []
-    with parts.look_ups.of(request.connection) as look_up:
+    with LookUp(parts.runtime.executors, request.connection) as look_up:
         for log_dir in parts.log_dirs.dirs:
             if log_dir.failure is not None:
                 continue

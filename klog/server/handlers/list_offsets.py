@@ -22,6 +22,7 @@ from klog.protocol.apis import ApiKey
 from klog.replication.led_partition import LedPartition
 from klog.server.dispatch import Answer, Request, handles
 from klog.server.look_ups import LookUp
+from klog.server.partition_answers import in_topics
 from klog.server.parts import Parts
 from klog.server.replicas.led_partitions import LedPartitions
 from klog.server.replicas.local_replicas import DEBUGGING_REPLICA, LocalReplicas
@@ -56,16 +57,9 @@ async def handle(request: Request, parts: Parts) -> Answer:
             "leader_epoch": epoch,
         }
 
-    with parts.look_ups.of(request.connection) as look_up:
-        return {
-            "topics": [
-                {
-                    "name": topic.name,
-                    "partitions": [await answer(topic.name, asked) for asked in topic.partitions],
-                }
-                for topic in request.entity.topics
-            ]
-        }
+    with LookUp(parts.runtime.executors, request.connection) as look_up:
+        answers = [await answer(topic.name, one) for topic in request.entity.topics for one in topic.partitions]
+    return {"topics": in_topics(request.entity.topics, answers)}
 
 
 async def _of_leader(

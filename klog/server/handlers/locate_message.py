@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from klog.protocol.apis import ApiKey
 from klog.server.dispatch import Answer, Request, handles
+from klog.server.look_ups import LookUp
 from klog.server.parts import Parts
 
 
@@ -12,7 +13,7 @@ async def handle(request: Request, parts: Parts) -> Answer:
     asked = request.entity
     partition = parts.partitions.leader_of(asked.topic, asked.partition_index)
     log = partition.log
-    with parts.look_ups.of(request.connection) as look_up:
+    with LookUp(parts.runtime.executors, request.connection) as look_up:
         found = await look_up.run(log.log_dir.path, lambda _: log.locate(asked.offset))
     committed = found.header.next_address <= partition.high_watermark.address
     return {

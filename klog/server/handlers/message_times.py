@@ -14,7 +14,7 @@ from typing import Any
 from klog.protocol.apis import ApiKey
 from klog.replication.led_partition import LedPartition
 from klog.server.dispatch import Answer, Request, handles
-from klog.server.leader_queries import answered
+from klog.server.partition_answers import of_leaders
 from klog.server.parts import Parts
 from klog.storage.log_end import LogEnd
 from klog.storage.lookup_budget import LookupBudget
@@ -22,9 +22,7 @@ from klog.storage.lookup_budget import LookupBudget
 
 @handles(ApiKey.MESSAGE_TIMES, 0, 0)
 async def handle(request: Request, parts: Parts) -> Answer:
-    topics = [(topic.name, topic.partitions) for topic in request.entity.topics]
-    found = await answered(request, parts, topics, _times, {"timestamps": []})
-    return {"topics": [{"name": name, "partitions": rows} for (name, _), rows in zip(topics, found, strict=True)]}
+    return await of_leaders(request, parts, _times, {"timestamps": []})
 
 
 def _times(asked: Any, partition: LedPartition, high: LogEnd, budget: LookupBudget) -> Mapping[str, Any]:

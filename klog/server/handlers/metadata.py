@@ -73,14 +73,6 @@ class MetadataHandler:
         self._auto_creation = parts.auto_creation
 
     def __call__(self, request: Request) -> Answer | Awaitable[Answer]:
-        answer = self._answer_in_time(request)
-        if not (_asks(request, "topic") or _asks(request, "cluster")):
-            return answer
-        return (
-            _with_operations(answer, request) if isinstance(answer, dict) else _with_operations_later(answer, request)
-        )
-
-    def _answer_in_time(self, request: Request) -> Answer | Awaitable[Answer]:
         if not self._image.known.is_set():
             return self._answer_when_known(request)
         asked = request.entity.topics
@@ -103,7 +95,7 @@ class MetadataHandler:
                 await self._image.known.wait()
         except TimeoutError:
             return self._answer(request, _names(request))
-        answer = self._answer_in_time(request)
+        answer = self(request)
         return answer if isinstance(answer, dict) else await answer
 
     def _create(self, name: str, actor: Actor) -> asyncio.Task[None] | None:
@@ -167,7 +159,7 @@ class MetadataHandler:
             topics = [_topic(topic, refusing) for _, topic in sorted(image.topics.items())]
         else:
             topics = [self._named(name, refusing) for name in names]
-        return {
+        answer: Answer = {
             "brokers": [
                 {"node_id": broker_id, "host": address[0], "port": address[1], "rack": brokers[broker_id].rack}
                 for broker_id, address in sorted(addresses.items())
@@ -177,6 +169,13 @@ class MetadataHandler:
             "controller_id": image.controller_id,
             "topics": topics,
         }
+        if _asks(request, "cluster"):
+            answer["cluster_authorized_operations"] = ALL_OPERATIONS[ResourceType.CLUSTER]
+        if _asks(request, "topic"):
+            for topic in topics:
+                if not topic["error_code"]:
+                    topic["topic_authorized_operations"] = ALL_OPERATIONS[ResourceType.TOPIC]
+        return answer
 
     def _named(self, name: str, refusing: Collection[int]) -> dict[str, Any]:
         topic = self._image.topics.get(name)
@@ -198,20 +197,6 @@ class MetadataHandler:
 
 def _asks(request: Request, of_what: str) -> bool:
     return bool(getattr(request.entity, f"include_{of_what}_authorized_operations", False))
-
-
-def _with_operations(answer: dict[str, Any], request: Request) -> dict[str, Any]:
-    if _asks(request, "cluster"):
-        answer["cluster_authorized_operations"] = ALL_OPERATIONS[ResourceType.CLUSTER]
-    if _asks(request, "topic"):
-        for topic in answer["topics"]:
-            if not topic["error_code"]:
-                topic["topic_authorized_operations"] = ALL_OPERATIONS[ResourceType.TOPIC]
-    return answer
-
-
-async def _with_operations_later(answer: Awaitable[dict[str, Any]], request: Request) -> dict[str, Any]:
-    return _with_operations(await answer, request)
 
 
 def _names(request: Request) -> list[str]:

@@ -16,10 +16,11 @@ from __future__ import annotations
 
 from klog.coordination.committed import CommittedOffset
 from klog.errors import OffsetMetadataTooLarge, UnknownTopicOrPartition
+from klog.groups.members import Caller
 from klog.names import TopicPartition
 from klog.protocol.apis import ApiKey
 from klog.server.dispatch import Answer, Request, handles
-from klog.server.groups.commits import Committer
+from klog.server.partition_answers import in_topics
 from klog.server.parts import Parts
 
 
@@ -41,23 +42,12 @@ async def handle(request: Request, parts: Parts) -> Answer:
             else:
                 leader_epoch = getattr(one, "committed_leader_epoch", -1)
                 offsets[partition] = CommittedOffset(one.committed_offset, leader_epoch, metadata)
-    committer = Committer(
-        entity.member_id, getattr(entity, "group_instance_id", None), entity.generation_id_or_member_epoch
-    )
-    error = await parts.groups.commits.commit(entity.group_id, committer, offsets, request.actor)
+    caller = Caller(entity.member_id, getattr(entity, "group_instance_id", None), entity.generation_id_or_member_epoch)
+    error = await parts.groups.commits.commit(entity.group_id, caller, offsets, request.actor)
     code = 0 if error is None else error.wire
-    return {
-        "topics": [
-            {
-                "name": topic.name,
-                "partitions": [
-                    {
-                        "partition_index": one.partition_index,
-                        "error_code": codes.get(TopicPartition(topic.name, one.partition_index), code),
-                    }
-                    for one in topic.partitions
-                ],
-            }
-            for topic in entity.topics
-        ]
-    }
+    answers = [
+        {"partition_index": number, "error_code": codes.get(TopicPartition(topic.name, number), code)}
+        for topic in entity.topics
+        for number in (one.partition_index for one in topic.partitions)
+    ]
+    return {"topics": in_topics(entity.topics, answers)}

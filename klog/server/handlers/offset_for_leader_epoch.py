@@ -15,21 +15,16 @@ from typing import Any
 from klog.errors import KlogError, OffsetNotAvailable, UnknownLeaderEpoch
 from klog.protocol.apis import ApiKey
 from klog.server.dispatch import Answer, Request, handles
+from klog.server.partition_answers import in_topics
 from klog.server.parts import Parts
 from klog.server.replicas.led_partitions import LedPartitions
 
 
 @handles(ApiKey.OFFSET_FOR_LEADER_EPOCH, 2, 4)
 def handle(request: Request, parts: Parts) -> Answer:
-    return {
-        "topics": [
-            {
-                "topic": topic.topic,
-                "partitions": [_one(parts.partitions, topic.topic, asked) for asked in topic.partitions],
-            }
-            for topic in request.entity.topics
-        ]
-    }
+    topics = request.entity.topics
+    answers = (_one(parts.partitions, topic.topic, asked) for topic in topics for asked in topic.partitions)
+    return {"topics": in_topics(topics, answers, name="topic")}
 
 
 def _one(partitions: LedPartitions, topic: str, asked: Any) -> dict[str, Any]:

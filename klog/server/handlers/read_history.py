@@ -12,14 +12,14 @@ import time
 from klog.protocol.apis import ApiKey
 from klog.server.dispatch import Answer, Request, handles
 from klog.server.history import EVERY_S, NAMES, read
+from klog.server.look_ups import LookUp
 from klog.server.parts import Parts
 
 
 @handles(ApiKey.READ_HISTORY, 0, 0, may_refuse=True)
 async def handle(request: Request, parts: Parts) -> Answer:
-    measured = parts.measured()
-    with parts.look_ups.of(request.connection) as look_up:
-        now = await look_up.run("", lambda _: read(measured))
+    with LookUp(parts.runtime.executors, request.connection) as look_up:
+        now = await look_up.run("", lambda _: read(parts))
     points = parts.history.points(request.entity.since_ms, now)
     return {
         "broker_id": parts.identity.broker_id,

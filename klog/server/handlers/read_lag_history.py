@@ -15,6 +15,7 @@ from klog.names import TopicPartition
 from klog.protocol.apis import ApiKey
 from klog.server.dispatch import Answer, Request, handles
 from klog.server.groups.commits import GroupPartition
+from klog.server.look_ups import LookUp
 from klog.server.offset_history import Minute, Snapshot
 from klog.server.parts import Parts
 
@@ -23,7 +24,7 @@ from klog.server.parts import Parts
 async def handle(request: Request, parts: Parts) -> Answer:
     now_ms = time.time_ns() // 1_000_000
     ends, commits = parts.history.lag()
-    with parts.look_ups.of(request.connection) as look_up:
+    with LookUp(parts.runtime.executors, request.connection) as look_up:
         found = await look_up.run("", lambda _: _histories(ends, commits))
     return {"broker_id": parts.identity.broker_id, "now_ms": now_ms, **found}
 

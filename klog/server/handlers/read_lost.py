@@ -13,6 +13,7 @@ from klog.errors import InvalidRequest, NoSuchThing, UnknownTopicOrPartition
 from klog.names import TopicPartition
 from klog.protocol.apis import ApiKey
 from klog.server.dispatch import Answer, Request, handles
+from klog.server.look_ups import LookUp
 from klog.server.parts import Parts
 from klog.storage.quarantine import read_quarantined
 
@@ -29,7 +30,7 @@ async def handle(request: Request, parts: Parts) -> Answer:
     size = max(0, min(asked.max_bytes, READ_BYTES_MAX))
     try:
         file_system, folder = log_dir.file_system, log_dir.logs[name].folder
-        with parts.look_ups.of(request.connection) as look_up:
+        with LookUp(parts.runtime.executors, request.connection) as look_up:
             data = await look_up.run(
                 log_dir.path, lambda _: read_quarantined(file_system, folder, asked.file, asked.position, size)
             )

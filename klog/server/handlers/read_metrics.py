@@ -14,12 +14,14 @@ import functools
 import re
 import time
 from collections.abc import Iterator, Sequence
+from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
 from klog.errors import InvalidRequest
 from klog.metrics import Metric, Sample, readings
 from klog.protocol.apis import ApiKey
 from klog.server.dispatch import Answer, Request, handles
+from klog.server.look_ups import LookUp
 from klog.server.metrics_table import METRICS, OF_PROCESS, Measured
 from klog.server.parts import Parts
 from klog.storage.lookup_budget import LookupBudget
@@ -48,8 +50,8 @@ async def handle(request: Request, parts: Parts) -> Answer:
     asked = request.entity
     if len(asked.patterns) > PATTERNS_MAX or any(len(one) > PATTERN_LENGTH_MAX for one in asked.patterns):
         raise InvalidRequest(f"more than {PATTERNS_MAX} patterns, or one of more than {PATTERN_LENGTH_MAX} letters")
-    read = functools.partial(read_page, parts.measured(), asked.patterns, asked.after_name, tuple(asked.after_labels))
-    with parts.look_ups.of(request.connection) as look_up:
+    read = functools.partial(read_page, parts, asked.patterns, asked.after_name, tuple(asked.after_labels))
+    with LookUp(parts.runtime.executors, request.connection) as look_up:
         found = await look_up.run("", read)
     return {
         "broker_id": parts.identity.broker_id,
@@ -87,10 +89,6 @@ def _from(
         if matches is not None and not any(matches(metric.name + part) for part in _PARTS):
             continue
         budget.spend()
-        for sample in sorted(metric.read(measured), key=_labels):
+        for sample in sorted(metric.read(measured), key=itemgetter(0)):
             if metric.name != after or sample[0] > after_labels:
                 yield metric, sample
-
-
-def _labels(sample: Sample) -> tuple[str, ...]:
-    return sample[0]

@@ -36,13 +36,7 @@ log = logging.getLogger(__name__)
 
 
 @handles(ApiKey.REPLICA_FETCH, 0, 0, takes_frames=True)
-def handle(
-    head: RequestHead,
-    frame: memoryview,
-    reply: Reply,
-    connection: Connection,
-    parts: Parts,
-) -> None:
+def handle(head: RequestHead, frame: memoryview, reply: Reply, connection: Connection, parts: Parts) -> None:
     request = replica_fetch.read_request(frame, head)
     session = connection.session
     if isinstance(request, Open):
@@ -60,7 +54,9 @@ def handle(
             words = error.message if connection.is_broker else error.code
             reply.send(replica_fetch.opened(head, error.wire, words, -1))
             return
-        connection.session = opened = parts.open_session(request.broker_id, request.incarnation)
+        connection.session = opened = ReplicaSession(
+            parts.runtime, parts.partitions, parts.log_dirs, parts.probes, request.broker_id, request.incarnation
+        )
         connection.at_end.add(opened.ended)
         reply.send(replica_fetch.opened(head, 0, "", parts.identity.incarnation))
         return

@@ -34,12 +34,12 @@ async def shut_down(request: Request, parts: Parts, kind: str, *, restart: bool)
     runtime, broker_id = parts.runtime, parts.runtime.broker_id
     if request.entity.broker_id != broker_id:
         raise BrokerNotAvailable(f"this is broker {broker_id}, not {request.entity.broker_id}")
-    if not parts.lifecycle.is_stopping:
+    if not runtime.is_stopping:
         act = new_act(kind, request.actor, broker=broker_id)
         try:
             async with asyncio.timeout(ACT_WITHIN_S):
                 await runtime.executors.run(Purpose.OTHER, runtime.zookeeper.multi, [act.write])
         except (KlogError, TimeoutError) as error:
             log.warning("%s by %s could not be written as an act: %s", kind, request.peer, error)
-    parts.lifecycle.stop_soon(f"asked by {request.peer}", restart=restart)
+    runtime.stop_soon(f"asked by {request.peer}", restart=restart)
     return {}

@@ -7,13 +7,37 @@ Behaviour
 
 from __future__ import annotations
 
+from typing import Any
+
+from klog.config import LogConfig
+from klog.names import TopicPartition
 from klog.protocol.apis import ApiKey
 from klog.server.dispatch import Answer, Request, handles
+from klog.server.image import apply
 from klog.server.parts import Parts
 
 
 @handles(ApiKey.UPDATE_METADATA, 0, 0, of_brokers=True, may_refuse=True)
 async def handle(request: Request, parts: Parts) -> Answer:
     await parts.authority.check(request.entity.controller_epoch, request.entity.incarnation)
-    parts.take_metadata(request.entity)
+    _take(parts, request.entity)
     return {}
+
+
+def _take(parts: Parts, update: Any) -> None:
+    image = parts.image
+    brokers_before = image.brokers
+    for name in apply(image, update):
+        config = LogConfig.of(parts.config.of_topic(name), image.topics[name].overrides)
+        for partition in image.topics[name].partitions:
+            there = parts.log_dirs.log(TopicPartition(name, partition))
+            if there is not None:
+                there.reconfigure(config)
+    if image.brokers != brokers_before:
+        parts.former_brokers.note(brokers_before, image.brokers)
+        parts.replicas.brokers_changed()
+    parts.replicas.fetchers.take_rates(update)
+    if update.slots:
+        parts.groups.cache.slots_changed()
+    image.known.set()
+    parts.registry_copies.changed()
