@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from klog.admin.acts import SETTINGS
 from klog.coordination.acts import RECORDS_ACT
 from klog.tools.events import EventFilter
-from klog.tools.why.steps import Known, Step, step, time_of
+from klog.tools.why.steps import Known, Step, time_of
 
 if TYPE_CHECKING:
     from klog.tools.events import Event
@@ -32,7 +32,7 @@ def stopped_by(known: Known, broker: int, down: Event | None, do: str) -> Step |
     begun = max((up for up in ups if up is not None and up < at), default=at - STOPS_WITHIN)
     for act in known.acts_on(f"broker {broker}"):
         if act.kind in STOPS and max(begun, at - STOPS_WITHIN) < act.time < at + CLOCKS_WITHIN:
-            return step(act.time, f"{act.principal} {STOPS[act.kind].format(broker)}", f"act {act.act}", do)
+            return Step(act.time, f"{act.principal} {STOPS[act.kind].format(broker)}", f"act {act.act}", do)
     return None
 
 
@@ -48,7 +48,7 @@ def shortened_by(known: Known, topic: str, do: str) -> Step | None:
                 do = f"{do}; `klog undo {act.act}` sets what was before"
             was = "" if act.kind == CREATION else f" (before: {'the default' if before is None else before})"
             what = f"{act.principal} set {name} to {after}{was}"
-            return step(act.time, what, f"act {act.act}, {act.kind}", do)
+            return Step(act.time, what, f"act {act.act}, {act.kind}", do)
     return None
 
 
@@ -59,11 +59,11 @@ def deleted_by(known: Known, topic: str, partition: int, offset: int, do: str) -
         below = _value(str(partition), act.after)
         if below is not None and below > offset:
             what = f"{act.principal} had the messages of {topic}-{partition} below {below} deleted"
-            return step(act.time, what, f"act {act.act}, {act.kind}", do)
+            return Step(act.time, what, f"act {act.act}, {act.kind}", do)
     for act in mine:
         if _value(str(partition), act.after) is not None:
             what = f"{act.principal} has messages of {topic}-{partition} deleted"
-            return step(act.time, what, f"act {act.act}, {act.kind}: one act an hour", do)
+            return Step(act.time, what, f"act {act.act}, {act.kind}: one act an hour", do)
     return None
 
 

@@ -12,7 +12,7 @@ from klog.errors import KlogError
 from klog.names import TAIL_GROUP, counted
 from klog.security.permissions import Operation, parse_resource, word_of_text
 from klog.tools.events import Event, EventFilter, read_events
-from klog.tools.why.steps import Step, moment, numbered, step, time_of
+from klog.tools.why.steps import Step, moment, time_of
 
 if TYPE_CHECKING:
     from klog.client.cluster import Cluster
@@ -36,8 +36,8 @@ async def why_denied(cluster: Cluster, principal: str | None, since: Position) -
     last = last_of_each(events)
     if not last:
         what = "no request was denied" if whose is None else f"no request of {whose} was denied"
-        return numbered([step(moment(SYSTEM_CLOCK.now_ms()), f"{what} in the last seven days", "events: none")])
-    return numbered([*map(_told, last), await _now(cluster, last[-1])])
+        return [Step(moment(SYSTEM_CLOCK.now_ms()), f"{what} in the last seven days", "events: none")]
+    return [*map(_told, last), await _now(cluster, last[-1])]
 
 
 def last_of_each(events: Sequence[Event]) -> list[Event]:
@@ -56,7 +56,7 @@ def _told(event: Event) -> Step:
     others = event.get("others_before")
     more += f"; {counted(others, 'other denial')} without an event" if isinstance(others, int) else ""
     what = f"{_subject(event)} at {event.get('host')} was denied ({event.get('request')})"
-    return step(time_of(event), what, f"event denied: {event.get('rule')}{more}")
+    return Step(time_of(event), what, f"event denied: {event.get('rule')}{more}")
 
 
 def _subject(event: Event) -> str:
@@ -72,12 +72,12 @@ async def _now(cluster: Cluster, event: Event) -> Step:
         found = await acls.check(cluster, principal, operation, resource, host)
     except (KlogError, KeyError, ValueError) as error:
         message = error.message if isinstance(error, KlogError) else str(error)
-        return step(now, "whether it is allowed now is not known", message, "`klog acl list` shows the ACLs")
+        return Step(now, "whether it is allowed now is not known", message, "`klog acl list` shows the ACLs")
     if found.allowed:
-        return step(now, f"{principal} may {operation.title} {resource} now", found.rule)
+        return Step(now, f"{principal} may {operation.title} {resource} now", found.rule)
     who, which = shlex.quote(principal), shlex.quote(str(resource))  # a stranger may have chosen them
     if found.rule.startswith("Deny"):
         do = f"`klog acl remove` removes the ACL that denies; `klog acl list {which}` shows what else there is"
     else:
         do = f"`klog acl add {who} {operation.word} {which}` allows it"
-    return step(now, f"{principal} may not {operation.title} {resource}", found.rule, do)
+    return Step(now, f"{principal} may not {operation.title} {resource}", found.rule, do)

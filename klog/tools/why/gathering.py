@@ -25,7 +25,7 @@ from klog.tools.why.denials import why_denied
 from klog.tools.why.group_causes import JOINING, GroupFacts, why_group
 from klog.tools.why.message_causes import RETENTION_BYTES, RETENTION_MS, MessageFacts, first_time, why_message
 from klog.tools.why.produce_causes import PATTERNS, pace, why_slow
-from klog.tools.why.steps import KINDS, Known, Step, numbered, step
+from klog.tools.why.steps import KINDS, Known, Step
 from klog.tools.why.throttling import KIND as THROTTLED
 from klog.tools.why.throttling import why_throttled
 
@@ -84,7 +84,7 @@ async def why(
         if any(one.do is not None for one in found):
             return found
         slow = await _slow(cluster, known, there)
-        return slow or numbered([*found, *found_about(known, kind, name)])
+        return slow or [*found, *found_about(known, kind, name)]
     if kind in (None, "group"):
         session = await zookeeper()
         try:
@@ -140,7 +140,7 @@ def found_about(known: Known, kind: str | None, name: str) -> list[Step]:
     """What `klog status` finds about a topic or a broker, and a ZooKeeper that is down: nothing fails over then."""
     named = ["zookeeper", *(f"{one} {name}" for one in ("topic", "broker") if kind in (None, one))]
     return [
-        step(known.now, f"{one.what}: {one.found}", f"expected: {one.expected}", one.do)
+        known.step(f"{one.what}: {one.found}", f"expected: {one.expected}", one.do)
         for one in judge(known.snapshot, known.snapshot.asked)
         if one.what.partition(", ")[0] in named
     ]

@@ -12,7 +12,7 @@ from klog.names import TopicPartition, counted
 from klog.tools.events import EventFilter
 from klog.tools.why.act_causes import deleted_by, shortened_by
 from klog.tools.why.causes import is_well, partition_steps
-from klog.tools.why.steps import Known, Step, moment, numbered, step, time_of
+from klog.tools.why.steps import Known, Step, moment, time_of
 
 if TYPE_CHECKING:
     from klog.admin.quarantine import LostRow
@@ -44,22 +44,22 @@ def why_message(known: Known, of: MessageFacts) -> list[Step]:
     """Where the message is; or why it is not there, or cannot be read yet."""
     one = known.metadata.topics[of.name.topic].partitions[of.name.partition]
     if of.failed is not None:
-        first = step(known.now, f"offset {of.offset} of {of.name} cannot be looked up", of.failed)
+        first = known.step(f"offset {of.offset} of {of.name} cannot be looked up", of.failed)
         if one.leader is None or not is_well(one):
-            return numbered([first, *partition_steps(known, of.name, one)])
-        return numbered([first, step(known.now, f"the leader, broker {one.leader}, fails", of.failed, "`klog status`")])
+            return [first, *partition_steps(known, of.name, one)]
+        return [first, known.step(f"the leader, broker {one.leader}, fails", of.failed, "`klog status`")]
     lost = [row for row in known.snapshot.lost if _has(row, of)]
     if of.offset < of.start:
-        return numbered(_below(known, of))
+        return list(_below(known, of))
     if of.place is not None and of.place.batch_offset <= of.offset < of.place.batch_offset + of.place.messages:
         if of.place.state == COMMITTED:
-            return numbered(_there(known, of, of.place))
-        return numbered(_uncommitted(known, of))
+            return list(_there(known, of, of.place))
+        return list(_uncommitted(known, of))
     if of.place is None:
         if lost:
-            return numbered(_cut(known, of, lost))
-        return numbered(_not_yet(known, of))
-    return numbered(_cut(known, of, lost) if lost else _hole(known, of, of.place))
+            return list(_cut(known, of, lost))
+        return list(_not_yet(known, of))
+    return list(_cut(known, of, lost) if lost else _hole(known, of, of.place))
 
 
 def _has(row: LostRow, of: MessageFacts) -> bool:
@@ -73,50 +73,50 @@ def _has(row: LostRow, of: MessageFacts) -> bool:
 
 def _there(known: Known, of: MessageFacts, place: Place) -> Iterator[Step]:
     batch = f"batch {place.batch_offset} with {counted(place.messages, 'message')}, leader epoch {place.leader_epoch}"
-    yield step(known.now, f"message {of.offset} of {of.name} is there, committed", f"broker {place.broker}: {batch}")
+    yield known.step(f"message {of.offset} of {of.name} is there, committed", f"broker {place.broker}: {batch}")
 
 
 def _uncommitted(known: Known, of: MessageFacts) -> Iterator[Step]:
     one = known.metadata.topics[of.name.topic].partitions[of.name.partition]
     evidence = f"high watermark {of.end}"
-    yield step(known.now, f"message {of.offset} of {of.name} is appended, and not committed", evidence)
+    yield known.step(f"message {of.offset} of {of.name} is appended, and not committed", evidence)
     if not is_well(one):
         yield from partition_steps(known, of.name, one)
         return
     what = "an in-sync replica has not flushed it yet"
     do = "ask again: a replica that stays behind leaves the in-sync replicas after replica.lag.time.max.ms"
-    yield step(known.now, what, "consumers read up to the high watermark", do)
+    yield known.step(what, "consumers read up to the high watermark", do)
 
 
 def _not_yet(known: Known, of: MessageFacts) -> Iterator[Step]:
-    yield step(known.now, f"{of.name} has no message {of.offset}", f"log start offset {of.start}, end {of.end}")
+    yield known.step(f"{of.name} has no message {of.offset}", f"log start offset {of.start}, end {of.end}")
     what = f"it is not written yet: the log ends at {of.end}"
     do = f"`klog tail {of.name.topic} -p {of.name.partition}` shows what comes"
-    yield step(known.now, what, f"leader: high watermark {of.end}", do)
+    yield known.step(what, f"leader: high watermark {of.end}", do)
 
 
 def _hole(known: Known, of: MessageFacts, place: Place) -> Iterator[Step]:
     last = place.batch_offset + place.messages - 1
-    yield step(known.now, f"{of.name} has no message {of.offset}", f"the log has {of.start} to {of.end}")
+    yield known.step(f"{of.name} has no message {of.offset}", f"the log has {of.start} to {of.end}")
     evidence = f"the next batch has {place.batch_offset} to {last}; nothing was lost there"
     do = f"read from {place.batch_offset}: offsets are addresses, and most addresses are inside of a batch"
-    yield step(None, f"offset {of.offset} was never given to a message", evidence, do)
+    yield Step(None, f"offset {of.offset} was never given to a message", evidence, do)
 
 
 def _cut(known: Known, of: MessageFacts, lost: Sequence[LostRow]) -> Iterator[Step]:
     """A truncation, an unclean election or damage took it; the bytes are kept."""
     row = lost[0]
     show = f"`klog lost show {row.topic} -p {row.partition} --broker {row.broker}`"
-    yield step(known.now, f"{of.name} has no message {of.offset}", f"log start offset {of.start}, end {of.end}")
+    yield known.step(f"{of.name} has no message {of.offset}", f"log start offset {of.start}, end {of.end}")
     evidence = f"broker {row.broker} keeps {row.from_} to {row.to} in {row.file}"
     do = f"{show} shows what is kept, `klog lost replay` appends it again"
     when = None if isinstance(row.time, str) else row.time
-    yield step(when, f"broker {row.broker} set these messages aside: {row.reason}", evidence, do)
+    yield Step(when, f"broker {row.broker} set these messages aside: {row.reason}", evidence, do)
 
 
 def _below(known: Known, of: MessageFacts) -> Iterator[Step]:
     """Retention, or a request to delete records: what is left is too young for retention where it was that."""
-    yield step(known.now, f"{of.name} has no message {of.offset} any more", f"log start offset {of.start}")
+    yield known.step(f"{of.name} has no message {of.offset} any more", f"log start offset {of.start}")
     do = "nothing brings it back"
     deletion = deleted_by(known, of.name.topic, of.name.partition, of.offset, do)
     if deletion is not None:
@@ -133,12 +133,12 @@ def _below(known: Known, of: MessageFacts) -> Iterator[Step]:
     if is_young and retention_bytes < 0 and not changed:
         evidence = f"{settings}: the topic is younger than its retention"
         do = f"{do}; look for who deletes records (`kafka-delete-records`, a stream program)"
-        yield step(None, "a DeleteRecords request deleted it", evidence, do)
+        yield Step(None, "a DeleteRecords request deleted it", evidence, do)
         return
     first = "" if of.first is None else f"; the first message that is left is from {of.first:%Y-%m-%d %H:%M:%S}"
     do = f"{do}; `klog topic config {of.name.topic} retention.ms=N` keeps more of what comes"
     act = shortened_by(known, of.name.topic, do)
-    yield step(of.first, "retention deleted it", f"{settings}{first}", do if act is None else None)
+    yield Step(of.first, "retention deleted it", f"{settings}{first}", do if act is None else None)
     if act is not None:
         yield act
 

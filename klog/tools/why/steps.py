@@ -30,7 +30,8 @@ KINDS: Final = (*LEADER_KINDS, *ISR_KINDS, *BROKER_KINDS, *GROUP_KINDS, *MOVE_KI
 class Step:
     """One step from the symptom to the cause. ``do`` is what helps; only a cause has it."""
 
-    step: int
+    step: int = field(default=0, kw_only=True)
+    """Its number, which `numbered` gives."""
     time: datetime | None
     what: str
     evidence: str
@@ -58,6 +59,10 @@ class Known:
         """When the facts were gathered."""
         return moment(self.snapshot.now_ms)
 
+    def step(self, what: str, evidence: str, do: str | None = None) -> Step:
+        """What is so at that time."""
+        return Step(self.now, what, evidence, do)
+
     def last(self, chosen: EventFilter) -> Event | None:
         """The last event that is chosen."""
         return next((event for event in reversed(self.events) if chosen.takes(event)), None)
@@ -71,11 +76,6 @@ class Known:
         return (event for event in self.events if chosen.takes(event))
 
 
-def step(time: datetime | None, what: str, evidence: str, do: str | None = None) -> Step:
-    """A step that has no number yet."""
-    return Step(0, time, what, evidence, do)
-
-
 def numbered(steps: Iterable[Step]) -> list[Step]:
     """The steps with their numbers."""
     return [replace(one, step=number) for number, one in enumerate(steps, 1)]
@@ -84,7 +84,7 @@ def numbered(steps: Iterable[Step]) -> list[Step]:
 def told(event: Event) -> Step:
     """An event as a step."""
     shown = row(event)
-    return step(shown.time, shown.what, f"event {shown.kind}" + (f": {shown.reason}" if shown.reason else ""))
+    return Step(shown.time, shown.what, f"event {shown.kind}" + (f": {shown.reason}" if shown.reason else ""))
 
 
 def time_of(event: Event) -> datetime | None:

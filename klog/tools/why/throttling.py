@@ -12,7 +12,7 @@ from klog.coordination.quotas import QUOTA_ACT
 from klog.names import counted
 from klog.security.quotas import DEFAULT, Entity, Limit, QuotaKey, QuotaTable, Values, told_value
 from klog.tools.events import Event, EventFilter, read_events, row
-from klog.tools.why.steps import Step, moment, numbered, step, time_of
+from klog.tools.why.steps import Step, moment, time_of
 
 if TYPE_CHECKING:
     from klog.client.cluster import Cluster
@@ -65,13 +65,13 @@ def steps(events: Sequence[Event], name: str | None, quotas: Mapping[Entity, Val
     chosen = {who: of_it for who, of_it in _by_client(in_order).items() if whose is None or who.is_named(whose)}
     if not chosen:
         what = "no client had to wait for a quota" if whose is None else f"{whose!r} did not have to wait for a quota"
-        return numbered([step(moment(now_ms), f"{what} in the last seven days", "events: none")])
+        return [Step(moment(now_ms), f"{what} in the last seven days", "events: none")]
     last = list(chosen)[-SHOWN_MAX:]
     limit = last[-1].limit(QuotaTable(quotas))
     found = [_told(who, chosen[who]) for who in last]
     if limit is not None:
         found += [_set_by(event) for event in in_order if _sets(event, last[-1].quota, limit)][-1:]
-    return numbered([*found, _now(last[-1], limit, now_ms)])
+    return [*found, _now(last[-1], limit, now_ms)]
 
 
 def _by_client(events: Sequence[Event]) -> dict[_Throttled, list[Event]]:
@@ -103,7 +103,7 @@ def _told(who: _Throttled, events: Sequence[Event]) -> Step:
     silent = f"; {counted(others, 'other wait')} without an event" if isinstance(others, int) else ""
     at = f" at {last['host']}" if who.ip is None else ""
     what = f"{who}{at} had to wait, {times}{spread}"
-    return step(time_of(last), what, f"event throttled: {row(last).what}{silent}")
+    return Step(time_of(last), what, f"event throttled: {row(last).what}{silent}")
 
 
 def _sets(event: Event, key: QuotaKey, limit: Limit) -> bool:
@@ -121,20 +121,20 @@ def _sets(event: Event, key: QuotaKey, limit: Limit) -> bool:
 
 def _set_by(event: Event) -> Step:
     who = event.get("principal") or f"{event.get('client')}@{event.get('host')}"
-    return step(time_of(event), f"{who} set the quota", f"act {event.get('act')}")
+    return Step(time_of(event), f"{who} set the quota", f"act {event.get('act')}")
 
 
 def _now(who: _Throttled, limit: Limit | None, now_ms: int) -> Step:
     now = moment(now_ms)
     if limit is None:
-        return step(now, f"no {who.quota} applies to {who} now", "quotas: none")
+        return Step(now, f"no {who.quota} applies to {who} now", "quotas: none")
     flags = flags_of(limit.entity)
     do = (
         f"`klog quota set {who.quota}=RATE {flags}` changes it, `klog quota remove {who.quota} {flags}` lifts it; "
         "or have the client take less"
     )
     value = told_value(who.quota, limit.rate)
-    return step(
+    return Step(
         now, f"{who.quota} {value} of {limit.entity} applies to {who}", f"the quota is that of {limit.shared_by}", do
     )
 
