@@ -102,8 +102,8 @@ async def read_events(
     since: Position,
     show: Callable[[Event], None],
     *,
-    follow: bool,
-    note: Callable[[str], None],
+    follow: bool = False,
+    note: Callable[[str], None] = lambda text: None,
 ) -> None:
     """Show the events from a position on, in the topic's order; with ``follow`` until the task is cancelled.
 
@@ -139,7 +139,7 @@ async def events_since(
     why: str | None = None
     try:
         async with asyncio.timeout(within_s):
-            await read_events(cluster, chosen, since, found.append, follow=False, note=lambda text: None)
+            await read_events(cluster, chosen, since, found.append)
     except KlogError as error:
         why = error.message
     except TimeoutError:

@@ -17,9 +17,9 @@ from klog.coordination.groups import Group
 from klog.errors import GroupIdNotFound, UsageError
 from klog.names import TopicPartition
 from klog.tools.events import Event
+from klog.tools.status import SOUGHT_MAX, first_causes
 from klog.tools.where import Place
 from klog.tools.why.causes import thing_of, why_broker, why_partition, why_topic
-from klog.tools.why.finding_causes import SOUGHT_MAX, first_causes
 from klog.tools.why.gathering import found_about, parsed
 from klog.tools.why.group_causes import GroupFacts, why_group
 from klog.tools.why.message_causes import MessageFacts, why_message

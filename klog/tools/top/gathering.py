@@ -306,7 +306,6 @@ class Gatherer:
                     parse_position(f"@{since.isoformat()}"),
                     self._take_event,
                     follow=True,
-                    note=lambda _: None,
                 )
             except KlogError as error:  # no such topic, or it has no leader: it is tried again, from the hour's start
                 self.no_events = error.message

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from klog.admin import acls
@@ -11,43 +10,34 @@ from klog.clock import SYSTEM_CLOCK
 from klog.errors import KlogError
 from klog.names import TAIL_GROUP, counted
 from klog.security.permissions import Operation, parse_resource, word_of_text
-from klog.tools.events import Event, EventFilter, read_events
-from klog.tools.why.steps import Step, moment, time_of
+from klog.tools.events import Event
+from klog.tools.why.steps import Step, events_of, moment, time_of
 
 if TYPE_CHECKING:
     from klog.client.cluster import Cluster
-    from klog.client.positions import Position
 
 KIND: Final = "denied"
 SHOWN_MAX: Final = 10
 """Different denials, the last ones."""
 
 
-async def why_denied(cluster: Cluster, principal: str | None, since: Position) -> list[Step]:
+async def why_denied(cluster: Cluster, principal: str | None) -> list[Step]:
     """The last denials of a principal, or of all, the oldest first; then the rule that decides the last one now."""
-    events: list[Event] = []
     whose = principal if principal is None or ":" in principal else f"User:{principal}"
 
-    def keep(event: Event) -> None:
-        if whose in (None, event.get("principal")) and event.get("group") != TAIL_GROUP:
-            events.append(event)
+    def is_wanted(event: Event) -> bool:
+        return whose in (None, event.get("principal")) and event.get("group") != TAIL_GROUP
 
-    await read_events(cluster, EventFilter(kinds=(KIND,)), since, keep, follow=False, note=lambda text: None)
-    last = last_of_each(events)
-    if not last:
+    last: dict[tuple[str, ...], Event] = {}
+    for event in await events_of(cluster, (KIND,), is_wanted):
+        key = tuple(str(event.get(name)) for name in ("principal", "operation", "resource"))
+        last.pop(key, None)
+        last[key] = event
+    shown = list(last.values())[-SHOWN_MAX:]
+    if not shown:
         what = "no request was denied" if whose is None else f"no request of {whose} was denied"
         return [Step(moment(SYSTEM_CLOCK.now_ms()), f"{what} in the last seven days", "events: none")]
-    return [*map(_told, last), await _now(cluster, last[-1])]
-
-
-def last_of_each(events: Sequence[Event]) -> list[Event]:
-    """The last event of each principal, operation and resource, in the order of time."""
-    found: dict[tuple[str, ...], Event] = {}
-    for event in sorted(events, key=lambda event: str(event.get("ts"))):
-        key = tuple(str(event.get(name)) for name in ("principal", "operation", "resource"))
-        found.pop(key, None)
-        found[key] = event
-    return list(found.values())[-SHOWN_MAX:]
+    return [*map(_told, shown), await _now(cluster, shown[-1])]
 
 
 def _told(event: Event) -> Step:
@@ -55,12 +45,9 @@ def _told(event: Event) -> Step:
     more = f"; {counted(before, 'denial')} before it" if isinstance(before, int) else ""
     others = event.get("others_before")
     more += f"; {counted(others, 'other denial')} without an event" if isinstance(others, int) else ""
-    what = f"{_subject(event)} at {event.get('host')} was denied ({event.get('request')})"
+    asked = f"{event.get('principal')}: {event.get('operation')} {event.get('resource')}"
+    what = f"{asked} at {event.get('host')} was denied ({event.get('request')})"
     return Step(time_of(event), what, f"event denied: {event.get('rule')}{more}")
-
-
-def _subject(event: Event) -> str:
-    return f"{event.get('principal')}: {event.get('operation')} {event.get('resource')}"
 
 
 async def _now(cluster: Cluster, event: Event) -> Step:

@@ -12,6 +12,7 @@ from klog.admin.health.snapshot import Where, take_snapshot
 from klog.admin.metrics import read_metrics
 from klog.admin.settings import topic_values
 from klog.client import leader_requests, resolve
+from klog.client.positions import parse_position
 from klog.coordination import group_slots
 from klog.coordination import groups as registry
 from klog.coordination.group_states import COORDINATOR
@@ -25,7 +26,7 @@ from klog.tools.why.denials import why_denied
 from klog.tools.why.group_causes import JOINING, GroupFacts, why_group
 from klog.tools.why.message_causes import RETENTION_BYTES, RETENTION_MS, MessageFacts, first_time, why_message
 from klog.tools.why.produce_causes import PATTERNS, pace, why_slow
-from klog.tools.why.steps import KINDS, Known, Step
+from klog.tools.why.steps import KINDS, SINCE, Known, Step
 from klog.tools.why.throttling import KIND as THROTTLED
 from klog.tools.why.throttling import why_throttled
 
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from klog.admin.acts import ActRow
     from klog.admin.health.snapshot import Snapshot
     from klog.client.cluster import Cluster
-    from klog.client.positions import Position
     from klog.coordination.zookeeper import ZooKeeper
 
 KIND_WORDS: Final = ("topic", "partition", "group", "broker")
@@ -59,19 +59,18 @@ async def why(
     zookeeper: Callable[[], Awaitable[ZooKeeper]],
     where: Where,
     subject: Subject,
-    since: Position,
 ) -> list[Step]:
     """The steps from the subject's symptom to its cause; none where nothing is wrong, and without ``do`` where there is
     only something to say."""
     kind, name, offset = subject
     if kind == DENIED:
-        return await why_denied(cluster, name or None, since)
+        return await why_denied(cluster, name or None)
     if kind == THROTTLED:
-        return await why_throttled(cluster, name or None, since)
+        return await why_throttled(cluster, name or None)
     snapshot = await take_snapshot(where, ("topics", "brokers"), last_addresses)
     if snapshot.metadata is None:
         raise NoSuchThing(f"no broker answers: {snapshot.no_brokers}", hint="`klog status`")
-    known = await known_of(cluster, zookeeper, snapshot, since, where.timeout_s)
+    known = await known_of(cluster, zookeeper, snapshot, where.timeout_s)
     there = thing_of(known, kind, name)
     if offset is not None:
         if not isinstance(there, TopicPartition):
@@ -105,10 +104,10 @@ async def known_of(
     cluster: Cluster,
     zookeeper: Callable[[], Awaitable[ZooKeeper]],
     snapshot: Snapshot,
-    since: Position,
     timeout_s: float,
 ) -> Known:
     """The snapshot, with the events and acts that causes are found in."""
+    since = parse_position(SINCE)
     events, no_events = await events_since(
         cluster, EventFilter(kinds=KINDS), since, most=EVENTS_MAX, within_s=timeout_s
     )

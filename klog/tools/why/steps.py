@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
+from klog.client.positions import parse_position
 from klog.names import first_few
-from klog.tools.events import Event, EventFilter, row
+from klog.tools.events import Event, EventFilter, read_events, row
 
 if TYPE_CHECKING:
     from klog.admin.acts import ActRow
     from klog.admin.health.snapshot import Snapshot
+    from klog.client.cluster import Cluster
     from klog.client.metadata import Metadata
 
 LEADER_KINDS: Final = ("leader-elected", "unclean-election", "partition-offline")
 ISR_KINDS: Final = ("isr-changed", "isr-expanded", "isr-shrunk")
 BROKER_KINDS: Final = ("broker-up", "broker-down")
-GROUP_KINDS: Final = ("rebalance", "group-empty", "commit-refused")
 MOVE_KINDS: Final = ("reassignment-begun", "reassignment-cancelled", "reassignment-done", "reassignment-stalled")
-DISK_KINDS: Final = ("log-dir-offline", "replicas-offline")
-TOPIC_KINDS: Final = ("topic-created", "topic-deleted")
-KINDS: Final = (*LEADER_KINDS, *ISR_KINDS, *BROKER_KINDS, *GROUP_KINDS, *MOVE_KINDS, *DISK_KINDS, *TOPIC_KINDS)
-"""The events that causes are found in."""
+GROUP_KINDS: Final = ("rebalance", "group-empty", "commit-refused")
+OTHER_KINDS: Final = ("log-dir-offline", "replicas-offline", "topic-created", "topic-deleted")
+KINDS: Final = (*LEADER_KINDS, *ISR_KINDS, *BROKER_KINDS, *MOVE_KINDS, *GROUP_KINDS, *OTHER_KINDS)
+"""The events that causes are found in, those since `SINCE`."""
+SINCE: Final = "@-7d"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,18 @@ class Known:
     def chosen(self, chosen: EventFilter) -> Iterator[Event]:
         """All that are chosen."""
         return (event for event in self.events if chosen.takes(event))
+
+
+async def events_of(cluster: Cluster, kinds: tuple[str, ...], is_wanted: Callable[[Event], bool]) -> list[Event]:
+    """Those since `SINCE` in the order of their times. NoSuchThing where the cluster keeps no events."""
+    found: list[Event] = []
+
+    def take(event: Event) -> None:
+        if is_wanted(event):
+            found.append(event)
+
+    await read_events(cluster, EventFilter(kinds=kinds), parse_position(SINCE), take)
+    return sorted(found, key=lambda event: str(event.get("ts")))
 
 
 def numbered(steps: Iterable[Step]) -> list[Step]:

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from klog.admin.quotas import read_quotas
 from klog.clock import SYSTEM_CLOCK
 from klog.coordination.quotas import QUOTA_ACT
 from klog.names import counted
-from klog.security.quotas import DEFAULT, Entity, Limit, QuotaKey, QuotaTable, Values, told_value
-from klog.tools.events import Event, EventFilter, read_events, row
-from klog.tools.why.steps import Step, moment, time_of
+from klog.security.quotas import DEFAULT, Entity, Limit, QuotaKey, QuotaTable, told_value
+from klog.tools.events import Event, row
+from klog.tools.why.steps import Step, events_of, moment, time_of
 
 if TYPE_CHECKING:
     from klog.client.cluster import Cluster
-    from klog.client.positions import Position
 
 KIND: Final = "throttled"
 SHOWN_MAX: Final = 10
@@ -46,23 +45,12 @@ class _Throttled(NamedTuple):
         return table.limit(self.quota, self.user, self.client)
 
 
-async def why_throttled(cluster: Cluster, name: str | None, since: Position) -> list[Step]:
+async def why_throttled(cluster: Cluster, name: str | None) -> list[Step]:
     """Who had to wait, the oldest first; then the quota of the last one now. ``name``: a user, client id or address."""
-    events: list[Event] = []
-
-    def keep(event: Event) -> None:
-        if event["kind"] == KIND or event.get("what") == QUOTA_ACT:
-            events.append(event)
-
-    await read_events(cluster, EventFilter(kinds=(KIND, "act")), since, keep, follow=False, note=lambda text: None)
-    return steps(events, name, await read_quotas(cluster), SYSTEM_CLOCK.now_ms())
-
-
-def steps(events: Sequence[Event], name: str | None, quotas: Mapping[Entity, Values], now_ms: int) -> list[Step]:
-    """The same, of these events and the quotas as they are. Events may come from anyone who can write to the topic."""
+    events = await events_of(cluster, (KIND, "act"), lambda one: one["kind"] == KIND or one.get("what") == QUOTA_ACT)
+    quotas, now_ms = await read_quotas(cluster), SYSTEM_CLOCK.now_ms()
     whose = None if name is None else name.removeprefix("User:")
-    in_order = sorted(events, key=lambda event: str(event.get("ts")))
-    chosen = {who: of_it for who, of_it in _by_client(in_order).items() if whose is None or who.is_named(whose)}
+    chosen = {who: of_it for who, of_it in _by_client(events).items() if whose is None or who.is_named(whose)}
     if not chosen:
         what = "no client had to wait for a quota" if whose is None else f"{whose!r} did not have to wait for a quota"
         return [Step(moment(now_ms), f"{what} in the last seven days", "events: none")]
@@ -70,12 +58,12 @@ def steps(events: Sequence[Event], name: str | None, quotas: Mapping[Entity, Val
     limit = last[-1].limit(QuotaTable(quotas))
     found = [_told(who, chosen[who]) for who in last]
     if limit is not None:
-        found += [_set_by(event) for event in in_order if _sets(event, last[-1].quota, limit)][-1:]
+        found += [_set_by(event) for event in events if _sets(event, last[-1].quota, limit)][-1:]
     return [*found, _now(last[-1], limit, now_ms)]
 
 
 def _by_client(events: Sequence[Event]) -> dict[_Throttled, list[Event]]:
-    """The events of each client and quota, in the order of the last ones."""
+    """The events of each client and quota, in the order of the last ones. Anyone may have written them."""
     found: dict[_Throttled, list[Event]] = {}
     for event in events:
         if event.get("kind") != KIND or not all(isinstance(event.get(one), kind) for one, kind in _FACTS.items()):
