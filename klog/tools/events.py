@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 Event = Mapping[str, Any]
 
 NO_LEADER: Final = -1
+SUBJECT_KINDS: Final = ("topic", "partition", "group", "broker")
 ADDRESSES_WITHIN_S: Final = 5.0
 ACTS_REMEMBERED: Final = 5_000
 """As many as ZooKeeper keeps: the next controller sends no older act again."""
@@ -77,23 +78,33 @@ def filter_of(words: Sequence[str], topics: Collection[str]) -> EventFilter:
     """The events of a subject: ``topic T``, ``partition T-P``, ``group G``, ``broker ID``; or alone a topic that there
     is, ``T-P``, a broker's id, or the name of a topic that is gone. UsageError."""
     kind, name = (None, words[0]) if len(words) == 1 else (words[0], words[1])
-    topic, _, number = name.rpartition("-")
-    is_number = number.isascii() and number.isdigit() and len(number) < 10
-    if len(words) > 2 or kind not in (None, "topic", "partition", "group", "broker"):
+    if len(words) > 2 or kind not in (None, *SUBJECT_KINDS):
         hint = "topic T, partition T-P, group G, broker ID, act ID, or a name"
         raise UsageError(f"expected a subject, got {' '.join(words)!r}", hint=hint)
+    check_subject(kind, name)
+    topic, _, number = name.rpartition("-")
     if kind == "group":
         return EventFilter(group=name)
     if kind == "topic" or (kind is None and name in topics):
         return EventFilter(topic=name)
-    if kind in (None, "broker") and is_number and number == name:
-        return EventFilter(broker=int(name))
-    if kind in (None, "partition") and topic and is_number:
-        return EventFilter(topic=topic, partition=int(number))
-    if kind is not None:
+    if kind != "partition" and number_of(name) >= 0:
+        return EventFilter(broker=number_of(name))
+    if topic and number_of(number) >= 0:
+        return EventFilter(topic=topic, partition=number_of(number))
+    return EventFilter(topic=name)
+
+
+def check_subject(kind: str | None, name: str) -> None:
+    """UsageError for what cannot be a partition's name, or a broker's id."""
+    topic, _, number = name.rpartition("-")
+    if (kind == "broker" and number_of(name) < 0) or (kind == "partition" and not (topic and number_of(number) >= 0)):
         what = "a broker's id" if kind == "broker" else "TOPIC-N"
         raise UsageError(f"{kind} must be {what}, got {name!r}", hint="for example broker 1, partition orders-0")
-    return EventFilter(topic=name)
+
+
+def number_of(text: str) -> int:
+    """The number that it is; -1 where it is not a number that ids and partitions can have."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else -1
 
 
 async def read_events(

@@ -14,7 +14,7 @@ from klog.admin.log_dirs import ROOM_BYTES_MIN
 from klog.config.topic import effective_min_isr
 from klog.coordination import paths
 from klog.names import TopicPartition, counted
-from klog.tools.events import Event, EventFilter
+from klog.tools.events import Event, EventFilter, number_of
 from klog.tools.why.act_causes import stopped_by
 from klog.tools.why.steps import (
     BROKER_KINDS,
@@ -54,11 +54,6 @@ def why_thing(known: Known, there: Thing) -> list[Step]:
     if isinstance(there, str):
         return why_topic(known, there)
     return why_partition(known, there) if isinstance(there, TopicPartition) else why_broker(known, there)
-
-
-def number_of(text: str) -> int:
-    """The number that it is; -1 where it is not a number that ids and partitions can have."""
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else -1
 
 
 def why_partition(known: Known, name: TopicPartition) -> list[Step]:

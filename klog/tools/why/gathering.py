@@ -18,9 +18,9 @@ from klog.coordination import groups as registry
 from klog.coordination.group_states import COORDINATOR
 from klog.errors import GroupIdNotFound, KlogError, NoSuchThing, OffsetOutOfRange, Refused, UsageError
 from klog.names import TopicPartition, near_hint
-from klog.tools.events import EventFilter, events_since, last_addresses
+from klog.tools.events import SUBJECT_KINDS, EventFilter, check_subject, events_since, last_addresses
 from klog.tools.where import locate
-from klog.tools.why.causes import Thing, number_of, thing_of, why_gone, why_thing
+from klog.tools.why.causes import Thing, thing_of, why_gone, why_thing
 from klog.tools.why.denials import KIND as DENIED
 from klog.tools.why.denials import why_denied
 from klog.tools.why.group_causes import JOINING, GroupFacts, why_group
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from klog.client.cluster import Cluster
     from klog.coordination.zookeeper import ZooKeeper
 
-KIND_WORDS: Final = ("topic", "partition", "group", "broker")
 WATCHED_S: Final = 1.0
 """How long brokers' times are watched for slow produce requests."""
 OFFSET_MAX: Final = (1 << 63) - 1
@@ -242,32 +241,21 @@ async def _acts(zookeeper: Callable[[], Awaitable[ZooKeeper]]) -> list[ActRow]:
         return []
 
 
-def _partition_name(text: str) -> str:
-    if number_of(text.rpartition("-")[2]) < 0:
-        raise UsageError(f"a partition must be TOPIC-N, got {text!r}", hint="for example orders-0")
-    return text
-
-
 def parsed(subject: list[str]) -> Subject:
     """What the words ask about. UsageError."""
     if subject[0] in (DENIED, THROTTLED) and len(subject) <= 2:
         return Subject(subject[0], subject[1] if len(subject) == 2 else "")
     if len(subject) == 1:
         return Subject(None, subject[0])
-    if len(subject) == 2 and subject[0] in KIND_WORDS:
-        if subject[0] == "broker" and number_of(subject[1]) < 0:
-            raise UsageError(
-                f"a broker's id must be an integer of at least 0, got {subject[1]!r}",
-                hint="`klog broker list` shows the brokers",
-            )
-        if subject[0] == "partition":
-            _partition_name(subject[1])
-        return Subject(subject[0], subject[1])
+    if len(subject) == 2 and subject[0] in SUBJECT_KINDS:
+        check_subject(*subject)
+        return Subject(*subject)
     if len(subject) == 3 and subject[0] == "message":
         text = subject[2]
+        check_subject("partition", subject[1])
         if not (text.isascii() and text.isdigit() and len(text) < 20 and int(text) <= OFFSET_MAX):
             raise UsageError(f"an offset must be between 0 and {OFFSET_MAX}, got {text!r}")
-        return Subject("partition", _partition_name(subject[1]), int(text))
+        return Subject("partition", subject[1], int(text))
     found = " ".join(subject)
     raise UsageError(
         f"expected topic T, partition T-P, group G, broker ID, message T-P OFFSET, "
