@@ -25,7 +25,7 @@ from klog.tools.why.denials import KIND as DENIED
 from klog.tools.why.denials import why_denied
 from klog.tools.why.group_causes import JOINING, GroupFacts, why_group
 from klog.tools.why.message_causes import RETENTION_BYTES, RETENTION_MS, MessageFacts, first_time, why_message
-from klog.tools.why.produce_causes import PATTERNS, pace, why_slow
+from klog.tools.why.produce_causes import PATTERNS, Reading, pace, why_slow
 from klog.tools.why.steps import KINDS, SINCE, Known, Step
 from klog.tools.why.throttling import KIND as THROTTLED
 from klog.tools.why.throttling import why_throttled
@@ -150,10 +150,10 @@ async def _slow(cluster: Cluster, known: Known, there: Thing) -> list[Step]:
         return []
     leaders, replicas = _leaders(known, there)
     brokers = (leaders | replicas) - known.snapshot.silent.keys()
-    before = await _readings(cluster, brokers)
+    before = await asyncio.gather(*(_reading(cluster, one) for one in brokers))
     await asyncio.sleep(WATCHED_S)
-    after = await _readings(cluster, brokers)
-    paces = [pace(broker, before[broker], after[broker]) for broker in brokers if broker in before and broker in after]
+    after = await asyncio.gather(*(_reading(cluster, one) for one in brokers))
+    paces = [pace(*one) for one in zip(brokers, before, after, strict=True) if all(one[1:])]
     return why_slow(known, leaders, replicas, paces)
 
 
@@ -170,24 +170,17 @@ def _leaders(known: Known, there: Thing) -> tuple[set[int], set[int]]:
     return leaders, {broker for one in partitions for broker in one.isr}
 
 
-async def _readings(cluster: Cluster, brokers: Collection[int]) -> dict[int, dict[tuple[str, str], float]]:
-    """The metrics of these brokers; of one that does not answer, nothing."""
-    found: dict[int, dict[tuple[str, str], float]] = {}
-    answers = await asyncio.gather(*(read_metrics(cluster, PATTERNS, broker=one) for one in brokers),
-                                   return_exceptions=True)  # fmt: skip
-    for broker, rows in zip(brokers, answers, strict=True):
-        if isinstance(rows, BaseException):
-            if not isinstance(rows, KlogError):
-                raise rows
-            continue
-        if any(row.error is not None for row in rows):
-            continue
-        found[broker] = {
-            (row.name, row.labels.get("request") or row.labels.get("delayedOperation") or ""): row.value
-            for row in rows
-            if row.value is not None and "quantile" not in row.labels
-        }
-    return found
+async def _reading(cluster: Cluster, broker: int) -> Reading:
+    """Empty where the broker does not answer."""
+    try:
+        rows = await read_metrics(cluster, PATTERNS, broker=broker)
+    except KlogError:  # it has gone
+        return {}
+    return {
+        (row.name, row.labels.get("request") or row.labels.get("delayedOperation") or ""): row.value
+        for row in rows
+        if row.value is not None and "quantile" not in row.labels
+    }
 
 
 async def group_facts(cluster: Cluster, session: ZooKeeper, name: str, silent: Collection[int]) -> GroupFacts:
