@@ -65,17 +65,25 @@ def _dump_messages(
     invocation: Invocation, path: Path, within: LogRange, decode: str | None, schemas: list[str], schemas_at: str | None
 ) -> int:
     from klog.render.visible import visible_json_bytes
-    from klog.tools.log_messages import dump_messages, write_lines
+    from klog.tools.log_messages import dump_messages
 
     if invocation.shared.output not in (None, Format.JSONL):
         raise UsageError(f"--messages writes JSON Lines, not {invocation.shared.output.value}", hint="-o jsonl")
     if decode is None and (schemas or schemas_at is not None):
         raise UsageError("--schema and --schemas-at need --decode", hint="--decode avro")
     out, guard = sys.stdout.buffer, visible_json_bytes if is_terminal(sys.stdout) else bytes
+    found = faults = 0
+
+    def note(text: str, is_fault: bool) -> None:
+        nonlocal faults
+        invocation.warn(text)
+        faults += is_fault
+
     with ExitStack() as closing:
         decoder = None if decode is None else _decoder(closing, decode, schemas, schemas_at)
-        lines = dump_messages(path, within, decoder)
-        found, faults = write_lines(lines, lambda line: out.write(guard(line)), invocation.warn)
+        for line in dump_messages(path, within, note, decoder):
+            out.write(guard(line))
+            found += 1
     out.flush()
     invocation.say(counted(found, "message") + (f", {counted(faults, 'damaged range')}" if faults else ""))
     return 1 if faults else 0
