@@ -32,7 +32,7 @@ from klog.security.errors import TopicAuthorizationFailed
 from klog.tools.connection_errors import ConnectionErrors
 from klog.tools.librdkafka import made
 from klog.tools.message_formatter import Message, MessageFormatter
-from klog.tools.tail_options import Sink, Span, TailOptions, TailSummary
+from klog.tools.tail_options import Sink, Span, TailOptions
 from klog.tools.time_merge import Partition, TimeMerge
 
 if TYPE_CHECKING:
@@ -90,7 +90,6 @@ class Reader:
         """Partitions whose end was not reached yet."""
         self._paused: set[Partition] = set()
         self._messages = 0
-        self._bytes = 0
         self._told: set[str] = set()
         """Why values could not be decoded, as far as a note has it."""
         self._errors = ConnectionErrors()
@@ -129,8 +128,8 @@ class Reader:
             **self._options.librdkafka,
         }
 
-    def run(self) -> TailSummary:
-        """Until the ends, the count or the stop; what was shown. BrokenPipeError where the output is closed.
+    def run(self) -> None:
+        """Until the ends, the count or the stop. BrokenPipeError where the output is closed.
 
         Raises TimedOut where nothing comes although the end was not reached.
         """
@@ -140,13 +139,12 @@ class Reader:
             self._consumer.close()
         if (undecoded := self._shower.undecodable.total()) > 1:
             self._note(f"{undecoded:,} of {self._messages:,} values could not be decoded")
-        return TailSummary(self._messages, self._bytes, self._earlier)
 
-    async def run_in_thread(self) -> TailSummary:
+    async def run_in_thread(self) -> None:
         """`run`; where the task is cancelled that is a stop, and the thread has ended when the cancellation goes on."""
         work = asyncio.ensure_future(asyncio.to_thread(self.run))
         try:
-            return await asyncio.shield(work)
+            await asyncio.shield(work)
         finally:
             self._stop.set()
             if not work.done():
@@ -203,10 +201,8 @@ class Reader:
                     heapq.heappop(newest)
         if self._stop.is_set():
             return
-        if self._earlier is not None:
-            self._earlier += seen - len(newest)
-            if self._earlier:
-                self._note(f"{self._earlier} earlier: -o start")
+        if self._earlier is not None and (earlier := self._earlier + seen - len(newest)):
+            self._note(f"{earlier} earlier: -o start")
         self._write([row[-1] for row in sorted(newest)])
 
     def _merge_to_the_ends(self, merge: TimeMerge) -> None:
@@ -432,11 +428,9 @@ class Reader:
             wanted = wanted[: count - self._messages]
             messages = messages[: messages.index(wanted[-1]) + 1] if wanted else []
         if wanted:
-            shown = self._shower.show(wanted)
-            self._sink.write(shown)
+            self._sink.write(self._shower.show(wanted))
             self._sink.flush()
             self._messages += len(wanted)
-            self._bytes += len(shown)
             for reason in [one for one in self._shower.undecodable if one not in self._told]:
                 self._told.add(reason)
                 self._note(f"a value that cannot be decoded is shown as it is: {reason}")

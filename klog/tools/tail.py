@@ -17,7 +17,7 @@ from klog.client.positions import EARLIEST, END, Anchor, Position
 from klog.errors import KlogError, ReplicaNotAvailable, UnknownTopicOrPartition, UsageError
 from klog.names import INTERNAL_TOPICS, TopicPartition
 from klog.tools.message_formatter import MessageFormatter, compile_names
-from klog.tools.tail_options import Sink, Span, TailOptions, TailSummary
+from klog.tools.tail_options import Sink, Span, TailOptions
 
 if TYPE_CHECKING:
     from klog.client.cluster import Cluster
@@ -41,7 +41,7 @@ async def tail(
     sink: Sink,
     *,
     note: Callable[[str], None] = lambda text: None,
-) -> TailSummary:
+) -> None:
     """Give messages to ``sink`` until told otherwise; cancel the task to stop (within 0.2 s).
 
     ``note`` gets sentences for stderr ("1204 earlier: -o start"), from this task's thread. Never makes a topic:
@@ -80,7 +80,7 @@ async def tail(
     grows = follow and not chosen and not in_group and not options.merge_by_time
     looking = asyncio.ensure_future(_look_for_new(cluster, spans, reader, wanted, named)) if grows else None
     try:
-        return await reader.run_in_thread()
+        await reader.run_in_thread()
     finally:
         if looking is not None:
             looking.cancel()

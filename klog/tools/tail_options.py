@@ -1,4 +1,4 @@
-"""What `tail` is asked for, what it reads of each partition, and what it says in the end."""
+"""What `tail` is asked for, and what it reads of each partition."""
 
 from __future__ import annotations
 
@@ -53,15 +53,6 @@ class TailOptions:
     settle_s: float = SETTLE_S
     on_terminal: bool = False
     librdkafka: dict[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class TailSummary:
-    """What was shown; ``bytes`` as written. ``earlier``: messages before the first shown, None where not known."""
-
-    messages: int
-    bytes: int
-    earlier: int | None
 
 
 @dataclass(slots=True)

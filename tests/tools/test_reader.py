@@ -37,9 +37,8 @@ def test_what_retention_removes_under_a_reader_is_told(broker: RunningBroker, to
     delete_before(broker.bootstrap, topic, second)
     notes: list[str] = []
     sink = io.BytesIO()
-    summary = reader(broker, topic, Span(0, second + 1), sink, note=notes.append).run()
+    reader(broker, topic, Span(0, second + 1), sink, note=notes.append).run()
     assert sink.getvalue() == b"two\n"
-    assert summary.messages == 1
     assert len(notes) == 1 and notes[0].startswith(f"{topic}-0:") and "retention" in notes[0]
 
 

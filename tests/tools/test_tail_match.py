@@ -25,7 +25,7 @@ def test_topics_by_their_names(broker: RunningBroker, topic: str) -> None:
         send(broker.bootstrap, f"{topic}.{name}", name.encode())
 
     def shown(match: str, *named: str) -> list[bytes]:
-        found, _, _ = read(broker.bootstrap, list(named), match=match, offset=parse_range("start:end"))
+        found, _ = read(broker.bootstrap, list(named), match=match, offset=parse_range("start:end"))
         return sorted(found.split())
 
     assert shown(rf"{topic}\..") == [b"a", b"b"]
