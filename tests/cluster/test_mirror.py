@@ -40,9 +40,9 @@ from klog.record.provenance_header import Marker, Source
 from klog.record.records import Record
 from klog.tools.copying import mirror as mirroring
 from klog.tools.copying.cluster_endpoint import ClusterEndpoint
-from klog.tools.copying.group_offsets import Commit, GroupOffsets
+from klog.tools.copying.group_offsets import Commit, GroupNames, GroupOffsets
 from klog.tools.copying.mirror import Mirror, MirroredOffset, MirrorOptions, MirrorRow, mirrored_offsets
-from klog.tools.copying.names import GroupNames, TopicNames
+from klog.tools.copying.topics import TopicNames
 from tests.broker_fixture import ROOT, RunningBroker
 from tests.chance import seed_of
 from tests.cli.runner import klog

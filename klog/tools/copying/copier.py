@@ -80,6 +80,10 @@ class PartitionCopy:
         """The source's end as last told; -1 while not known."""
         return -1 if self.feed is None else self.feed.high_watermark
 
+    @property
+    def has_caught_up(self) -> bool:
+        return 0 <= self.high_watermark <= self.position
+
     async def run(self) -> None:
         """Until the end, or until the budget is used up. Raises what ends this partition's copy."""
         if self._is_over(self.begin):

@@ -17,11 +17,10 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from functools import partial
 
-from klog.client import leader_requests
 from klog.client.cluster import Cluster
 from klog.client.metadata import TopicNode
 from klog.client.positions import LATEST
-from klog.client.resolve import Bounds, bounds
+from klog.client.resolve import Bounds, bounds, messages_in
 from klog.config.units import Rate
 from klog.errors import GroupIsHeld, KlogError, NonEmptyGroup, UnknownTopicOrPartition, UsageError
 from klog.names import TopicPartition
@@ -30,13 +29,18 @@ from klog.record.provenance_header import Source
 from klog.tools.copying.cluster_endpoint import ClusterEndpoint
 from klog.tools.copying.copier import Copier, PartitionCopy
 from klog.tools.copying.group_carrier import GroupCarrier, is_a_mirrors
-from klog.tools.copying.group_offsets import GroupOffsets, Position
-from klog.tools.copying.names import GroupNames, TopicNames
+from klog.tools.copying.group_offsets import GroupNames, GroupOffsets, Position
 from klog.tools.copying.originals import Originals
 from klog.tools.copying.rate_limiter import AtRate
 from klog.tools.copying.source import SourceReader
 from klog.tools.copying.target import AT_LEAST_ONCE, Target
-from klog.tools.copying.topics import batch_bytes_max, made_again, matching_topic, settings_to_take_over
+from klog.tools.copying.topics import (
+    TopicNames,
+    batch_bytes_max,
+    made_again,
+    matching_topic,
+    settings_to_take_over,
+)
 
 LOOK_EVERY_S = 5.0
 """How soon a new topic or partition is copied."""
@@ -329,31 +333,25 @@ class _Leg:
     async def _count_on(self) -> None:
         """How many messages are to go, exactly."""
         while True:
-            behind = {}
-            for one, copy in self.copies.items():
-                if copy.high_watermark >= 0 and copy.position >= copy.high_watermark:
-                    self._lags[one] = 0
-                else:
-                    behind[one] = (copy.position, LATEST)
-            if behind:
-                try:
-                    answers = await self._asking.cluster.to_leaders(behind, leader_requests.count_messages)
-                except KlogError as error:
-                    await self._asking.back_off(error, self._asking.cluster)
-                    answers = {}
-                for one, answer in answers.items():
-                    if answer is None:  # no klog: offsets are counters there
-                        copy = self.copies[one]
-                        self._lags[one] = max(0, copy.high_watermark - copy.position)
-                    else:
-                        self._lags[one] = None if isinstance(answer, KlogError) else answer.messages
+            cluster = self._asking.cluster
+            behind = {one: (copy.position, LATEST) for one, copy in self.copies.items() if not copy.has_caught_up}
+            try:
+                self._lags = await messages_in(cluster, behind)
+            except KlogError as error:
+                await self._asking.back_off(error, cluster)
             await asyncio.sleep(1.0)
+
+    def _lag(self, one: TopicPartition, copy: PartitionCopy) -> int | None:
+        if copy.has_caught_up or copy.is_done:
+            return 0
+        if not self._asking.cluster.is_klog:  # offsets are counters there
+            return max(0, copy.high_watermark - copy.position)
+        return self._lags.get(one)
 
     def rows(self, rates: _Rates | None) -> list[MirrorRow]:
         rows = []
         carrier = self._mirror.carrier
         for one, copy in sorted(self.copies.items()):
-            caught_up = 0 <= copy.high_watermark <= copy.position or copy.is_done
             rows.append(
                 MirrorRow(
                     self._name,
@@ -361,7 +359,7 @@ class _Leg:
                     one.partition,
                     copy.messages,
                     0 if rates is None else rates.of((self._name, one), copy.messages),
-                    0 if caught_up else self._lags.get(one),
+                    self._lag(one, copy),
                     copy.position,
                     copy.target_end,
                     0 if carrier is None else carrier.count(copy.source),

@@ -15,8 +15,7 @@ from collections import deque
 from klog.client.resolve import bounds
 from klog.errors import KlogError, OffsetOutOfRange, UnknownTopicOrPartition
 from klog.names import TopicPartition
-from klog.tools.copying.cluster_endpoint import AWAY, PAUSE_S, ClusterEndpoint
-from klog.tools.copying.fetch import Fetched, fetch
+from klog.tools.copying.cluster_endpoint import AWAY, PAUSE_S, ClusterEndpoint, Fetched, fetch
 
 POLL_MS = 500
 """How long a leader may hold a fetch for which it has nothing."""

@@ -56,8 +56,7 @@ from klog.protocol import codec
 from klog.protocol.apis import ApiKey
 from klog.record.batch import walk
 from klog.record.provenance_header import Copy, Marked, Source, copies_of
-from klog.tools.copying.cluster_endpoint import AWAY, PAUSE_S, ClusterEndpoint
-from klog.tools.copying.fetch import Fetched
+from klog.tools.copying.cluster_endpoint import AWAY, PAUSE_S, ClusterEndpoint, Fetched
 from klog.tools.copying.originals import Originals
 
 COMMIT_TIMEOUT_S = 5.0
