@@ -15,7 +15,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from functools import partial
 
 from klog.client.cluster import Cluster
 from klog.client.metadata import TopicNode
@@ -162,10 +161,11 @@ class Mirror:
                     hint="--topic is a regular expression for the whole name; without --once it waits for a topic",
                 )
             for leg in self._legs:
-                for work in leg.works():
-                    self.copier.start_beside(work)
+                self.copier.start_beside(_every(LOOK_EVERY_S, leg.look))
+                self.copier.start_beside(_every(COMMIT_EVERY_S, leg.commit))
+                self.copier.start_beside(leg.count_on())
             if carrier is not None:
-                self.copier.start_beside(partial(_every, COMMIT_EVERY_S, carrier.round))
+                self.copier.start_beside(_every(COMMIT_EVERY_S, carrier.round))
             rates = _Rates()
             await self.copier.run(lambda: show(self.rows(rates)), every_s=every_s, forever=not once)
             for failure in self.copier.failures.values():
@@ -210,18 +210,10 @@ class _Leg:
         self._asking = await self.side.another()
         self._offsets = GroupOffsets(self._asking)
 
-    def works(self) -> list[Callable[[], Awaitable[None]]]:
-        """What is to be done beside the copying."""
-        return [
-            partial(_every, LOOK_EVERY_S, self.look),
-            partial(_every, COMMIT_EVERY_S, self._commit),
-            self._count_on,
-        ]
-
     async def close(self) -> None:
         try:
             async with asyncio.timeout(LAST_COMMIT_S):
-                await self._commit()
+                await self.commit()
         except (TimeoutError, KlogError) as error:
             self.side.note(f"{self._name}: the last positions were not committed ({error}); the next start finds them")
         await self._reader.close()
@@ -248,7 +240,7 @@ class _Leg:
                 is_new = True
                 await self._begin(topic, new, first=first)
         if is_new:
-            await self._commit()  # what begins at its end is to go on there, if this process ends in a moment
+            await self.commit()  # what begins at its end is to go on there, if this process ends in a moment
 
     async def _begin(self, topic: TopicNode, new: list[TopicPartition], *, first: bool) -> None:
         name, options = topic.name, self._mirror.options
@@ -303,7 +295,7 @@ class _Leg:
             codec=mirror.options.codec,
         )
 
-    async def _commit(self) -> None:
+    async def commit(self) -> None:
         """What has moved since the last commit; after the target's acknowledgement, for that is what moves it."""
         async with self._committing:  # a look commits, too
             positions = {
@@ -330,7 +322,7 @@ class _Leg:
 
     # --- what is shown ---
 
-    async def _count_on(self) -> None:
+    async def count_on(self) -> None:
         """How many messages are to go, exactly."""
         while True:
             cluster = self._asking.cluster
