@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from klog.admin.answers import code_and_message
 from klog.client.answers import check, error_in
 from klog.client.partition_requests import by_partition, by_topic
 from klog.errors import CannotConnect, KlogError, Refused
@@ -146,8 +147,7 @@ class Comparison:
             first_difference,
             self.compared if shown else None,
             f"{replica.crc:08x}" if shown else None,
-            error.code if error is not None else None,
-            error.message if error is not None else None,
+            *code_and_message(error),
         )
 
 

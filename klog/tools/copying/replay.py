@@ -8,10 +8,10 @@ the target has.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from klog.admin.answers import code_and_message
 from klog.client import leader_requests
 from klog.client.positions import END, START, Anchor, Range
 from klog.client.resolve import timestamps
@@ -80,11 +80,11 @@ async def replay(
     into: str,
     options: ReplayOptions,
     *,
-    show: Callable[[list[ReplayedRange]], None] = lambda rows: None,
+    rows: list[ReplayedRange] | None = None,
     count: Count | None = None,
 ) -> list[ReplayedRange]:
-    """Copy; one row per partition. ``show`` gets the rows a few times a second, and when it is cancelled. ``count``
-    counts messages where only so many are copied, else addresses of the source.
+    """Copy; one row per partition. ``rows`` has them while it goes on, and when it is cancelled. ``count`` counts
+    messages where only so many are copied, else addresses of the source.
 
     Raises UsageError for options that exclude each other, Refused where a topic would be copied into itself,
     UnknownTopicOrPartition, InvalidPartitions where the target has too few partitions.
@@ -105,10 +105,7 @@ async def replay(
     logs = await asyncio.gather(
         *(_log(opened, source, one, TopicPartition(into, one.partition), span, options) for one, span in ranges.items())
     )
-    left = {
-        one: (min(log.next_offset, max(begin, end)), max(begin, end))
-        for log, (one, (begin, end)) in zip(logs, ranges.items(), strict=True)
-    }
+    left = {one: (min(log.next_offset, end), end) for log, (one, (_, end)) in zip(logs, ranges.items(), strict=True)}
     if options.dry_run:
         return await _would_copy(source, left, options)
     with target.named():
@@ -116,16 +113,13 @@ async def replay(
     pace = await _pace(source.cluster, ranges, options)
     budget = Budget(options.count)
     reader, copier = SourceReader(source), Copier()
-
+    shown = [] if rows is None else rows
     count = count or Count()
     count.total = options.count or sum(end - begin for begin, end in left.values())
 
-    rows: list[ReplayedRange] = []
-
     def tell() -> None:
-        rows[:] = [_row(copy, copier.failures.get(copy)) for copy in copier.copies]
-        count.done = sum((row.messages or 0) if options.count else row.to - row.from_ for row in rows)
-        show(rows)
+        shown[:] = [_row(copy, copier.failures.get(copy)) for copy in copier.copies]
+        count.done = sum((row.messages or 0) if options.count else row.to - row.from_ for row in shown)
 
     try:
         for log, (begin, end) in zip(logs, left.values(), strict=True):
@@ -137,7 +131,7 @@ async def replay(
         await copier.stop()
         await reader.close()
         tell()
-    return rows
+    return shown
 
 
 async def _would_copy(source: ClusterEndpoint, ranges: Ranges, options: ReplayOptions) -> list[ReplayedRange]:
@@ -180,7 +174,7 @@ async def _log(
     log = target.log(into, Source(source.cluster_id, *one), originals)
     log.floor = begin
     await log.find(AT_END if options.again else None)
-    at = min(log.next_offset, max(begin, end))
+    at = min(log.next_offset, end)
     if at > begin:
         known = f"{into} has {one} up to {at - 1}"
         left = f"nothing left to copy of {begin} to {end}" if at >= end else "continuing from there"
@@ -198,13 +192,5 @@ async def _pace(cluster: Cluster, ranges: Ranges, options: ReplayOptions) -> Rat
 
 
 def _row(copy: PartitionCopy, error: KlogError | None) -> ReplayedRange:
-    return ReplayedRange(
-        copy.source.topic,
-        copy.source.partition,
-        copy.begin,
-        copy.position,
-        copy.messages,
-        copy.bytes,
-        None if error is None else error.code,
-        None if error is None else error.message,
-    )
+    place = copy.source.topic, copy.source.partition, copy.begin, copy.position
+    return ReplayedRange(*place, copy.messages, copy.bytes, *code_and_message(error))
