@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Hashable
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
@@ -28,12 +28,11 @@ from klog.admin.health.verdict import DOWN, WELL, Verdict, verdict
 from klog.admin.metrics import MetricRow, read_metrics
 from klog.admin.settings import min_isr
 from klog.client.positions import parse_position
-from klog.clock import SYSTEM_CLOCK, Clock
+from klog.clock import SYSTEM_CLOCK
 from klog.errors import KlogError, Refused, SessionLost
 from klog.names import counted
 from klog.tools.events import Event, EventFilter, last_addresses, read_events
 from klog.tools.top.facts import GroupLine, TopicLine, TopTick, broker_lines, group_lines, partition_lines, topic_lines
-from klog.tools.top.rates import Rates, Trend
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -54,6 +53,8 @@ BROKERS_EVERY_S: Final = 30.0
 TOPICS_MAX: Final = 5_000
 EVENTS_MAX: Final = 200
 EVENTS_AGAIN_S: Final = 5.0
+TREND_S: Final = 120.0
+TREND_POINTS_MAX: Final = 60
 
 _IN = "kafka_server_brokertopicmetrics_messagesin_total"
 _BYTES_IN = "kafka_server_brokertopicmetrics_bytesin_total"
@@ -65,23 +66,83 @@ _OF_TOPICS = (_IN, _BYTES_IN, _BYTES_OUT)
 _PATTERNS = (*_OF_TOPICS, _LAG, _CPU, _MEMORY)
 
 
-class Pace:
-    """When a part is asked again."""
+class Rates:
+    """How fast counters grow, by their keys."""
 
-    def __init__(self, every_s: float) -> None:
+    def __init__(self) -> None:
+        self._before: dict[Hashable, tuple[float, float]] = {}
+        self._now: dict[Hashable, tuple[float, float]] = {}
+
+    def begin(self) -> None:
+        """A look begins: counters that the look before did not see are forgotten."""
+        self._before, self._now = self._now, {}
+
+    def of(self, key: Hashable, value: float | None, now_s: float, *, beside: Hashable = None) -> float | None:
+        """Per second since the look before; None at the first look, and where the counter has restarted.
+
+        ``beside``: a counter of the same source. Where that was seen before and this one was not, this one was 0.
+        """
+        if value is None:
+            return None
+        self._now[key] = now_s, value
+        before = self._before.get(key)
+        if before is None and beside in self._before:
+            before = self._before[beside][0], 0.0
+        if before is None or value < before[1] or now_s <= before[0]:
+            return None
+        return (value - before[1]) / (now_s - before[0])
+
+
+class Trend:
+    """How a number has moved in the last `TREND_S`."""
+
+    def __init__(self) -> None:
+        self._points: deque[tuple[float, float]] = deque(maxlen=TREND_POINTS_MAX)
+
+    def add(self, value: float, now_s: float) -> None:
+        self._points.append((now_s, value))
+        while len(self._points) > 2 and self._points[0][0] < now_s - TREND_S:
+            self._points.popleft()
+
+    @property
+    def per_second(self) -> float | None:
+        """None before there are two points."""
+        if len(self._points) < 2 or self._points[-1][0] <= self._points[0][0]:
+            return None
+        (first_s, first), (last_s, last) = self._points[0], self._points[-1]
+        return (last - first) / (last_s - first_s)
+
+
+class Part:
+    """A question that is asked again and again."""
+
+    def __init__(self, ask: Callable[[], Awaitable[None]], every_s: float) -> None:
+        self.task: asyncio.Task[None] | None = None
+        """While it is asked in the background."""
+        self._ask = ask
         self._every_s = every_s
-        self._due_s = 0.0
-        self._last_s = 0.0
+        self._due_s = self._last_s = 0.0
+        self._is_hurried = False
 
     def is_due(self, now_s: float) -> bool:
         return now_s >= self._due_s
 
-    async def ask(self, ask: Callable[[], Awaitable[None]], clock: Clock) -> None:
+    def begin(self) -> None:
+        """Ask in the background, if it is due and the last answer is there."""
+        if self.task is not None and self.task.done():
+            self.task.result()
+            self.task = None
+        if self.task is None and self.is_due(SYSTEM_CLOCK.monotonic_s()):
+            self.task = asyncio.ensure_future(self.ask())
+
+    async def ask(self) -> None:
         """Ask now; what fails is due again at once."""
-        began_s = clock.monotonic_s()
-        await ask()
-        now_s = clock.monotonic_s()
-        self.took(now_s - began_s, now_s)
+        self._is_hurried = False
+        began_s = SYSTEM_CLOCK.monotonic_s()
+        await self._ask()
+        now_s = SYSTEM_CLOCK.monotonic_s()
+        if not self._is_hurried:
+            self.took(now_s - began_s, now_s)
 
     def took(self, seconds: float, now_s: float) -> None:
         """The answer took so long, and is here now."""
@@ -91,28 +152,9 @@ class Pace:
         # A little early rather than a whole interval late: the ticks are not exact.
         self._due_s = now_s - seconds + max(self._every_s * 0.9, pause_s)
 
-
-class Part:
-    """A question that is asked again and again, in the background."""
-
-    def __init__(self, ask: Callable[[], Awaitable[None]], every_s: float, clock: Clock) -> None:
-        self._ask = ask
-        self._every_s = every_s
-        self._pace = Pace(every_s)
-        self._clock = clock
-        self.task: asyncio.Task[None] | None = None
-
-    def begin(self) -> None:
-        """Ask, if it is due and the last answer is there."""
-        if self.task is not None and self.task.done():
-            self.task.result()
-            self.task = None
-        if self.task is None and self._pace.is_due(self._clock.monotonic_s()):
-            self.task = asyncio.ensure_future(self._pace.ask(self._ask, self._clock))
-
     def hurry(self) -> None:
         """Ask soon, again if it is being asked: what was true has changed."""
-        self._pace = Pace(self._every_s)
+        self._is_hurried, self._due_s = True, 0.0
 
 
 class Gatherer:
@@ -124,21 +166,16 @@ class Gatherer:
         zookeeper: Callable[[], Awaitable[ZooKeeper]],
         every_s: float,
         home: Path,
-        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         """``zookeeper`` opens the session that the lag of groups needs, once. ``home`` has the local clusters."""
         self.snapshot = Snapshot(bootstrap=cluster.bootstrap, no_groups="not asked yet")
         self._cluster = cluster
         self._open_zookeeper = zookeeper
         self._home = home
-        self._clock = clock
-        self._metadata_pace = Pace(every_s)
-        self._brokers = Part(self._ask_brokers, max(every_s, BROKERS_EVERY_S), clock)
-        self._parts = [
-            Part(self._ask_metrics, every_s, clock),
-            self._brokers,
-            Part(self._ask_groups, max(every_s, GROUPS_EVERY_S), clock),
-        ]
+        self._metadata = Part(self._ask_metadata, every_s)
+        self._brokers = Part(self._ask_brokers, max(every_s, BROKERS_EVERY_S))
+        groups = Part(self._ask_groups, max(every_s, GROUPS_EVERY_S))
+        self._parts = [Part(self._ask_metrics, every_s), self._brokers, groups]
         self._rates = Rates()
         self._numbers: dict[int, dict[str, Any]] = {}
         self._topic_rates: dict[str, dict[str, float]] = {}
@@ -168,8 +205,8 @@ class Gatherer:
     async def look(self) -> TopTick:
         """The cluster now."""
         try:
-            if self._metadata_pace.is_due(self._clock.monotonic_s()):
-                await self._metadata_pace.ask(self._ask_metadata, self._clock)
+            if self._metadata.is_due(SYSTEM_CLOCK.monotonic_s()):
+                await self._metadata.ask()
         except KlogError as error:
             self._trouble = error.message
         else:
@@ -183,7 +220,7 @@ class Gatherer:
 
     def _tick(self) -> TopTick:
         snapshot, metadata = self.snapshot, self.snapshot.metadata
-        snapshot.now_ms = self._clock.now_ms()
+        snapshot.now_ms = SYSTEM_CLOCK.now_ms()
         found = verdict(snapshot, ())
         new, self._new_events = tuple(self._new_events), deque(maxlen=EVENTS_MAX)
         counts = found.counts
@@ -240,7 +277,7 @@ class Gatherer:
             rows = await read_metrics(self._cluster, _PATTERNS, wait_s=ANSWER_S)
         except KlogError:
             return  # a cluster that the next look tells of
-        now_s = self._clock.monotonic_s()
+        now_s = SYSTEM_CLOCK.monotonic_s()
         of_brokers: dict[int, list[MetricRow]] = {}
         self._rates.begin()
         self._topic_rates = {}
@@ -285,7 +322,7 @@ class Gatherer:
             self.snapshot.no_zookeeper = error.message if is_away else None
             return
         self.snapshot.groups, self.snapshot.no_groups, self.snapshot.no_zookeeper = rows, None, None
-        now_s, trends = self._clock.monotonic_s(), self._trends
+        now_s, trends = SYSTEM_CLOCK.monotonic_s(), self._trends
         self._trends = {}
         for one in group_lag.of_groups(rows):
             trend = self._trends[str(one.group)] = trends.get(str(one.group), Trend())
