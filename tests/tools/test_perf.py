@@ -13,7 +13,7 @@ from klog.client.cluster import Cluster
 from klog.client.positions import parse_range
 from klog.tools.perf import consume as perf_consume
 from klog.tools.perf import produce as perf_produce
-from klog.tools.perf.latencies import Latencies
+from klog.tools.perf.measurement import Latencies
 from tests.broker_fixture import RunningBroker
 from tests.cli.process import started
 from tests.cli.runner import klog
@@ -38,13 +38,13 @@ def test_percentiles_are_those_of_the_sorted_list(times: list[float], percent: f
     exact = sorted(times)[max(-(-len(times) * int(percent * 10) // 1000), 1) - 1] * 1000
     found = whole.percentile_ms(percent)
     assert found is not None and exact * 0.99 - 0.001 <= found <= exact
-    assert Latencies.merged(halves).percentile_ms(percent) == found
+    assert Latencies(*halves).percentile_ms(percent) == found
     assert whole.largest_ms == pytest.approx(max(times) * 1000, abs=0.001)
     assert whole.average_ms == pytest.approx(sum(times) / len(times) * 1000, abs=0.01)
 
 
 def test_of_nothing_there_is_no_percentile() -> None:
-    nothing = Latencies.merged([Latencies()])
+    nothing = Latencies(Latencies())
     assert (nothing.percentile_ms(50), nothing.average_ms, nothing.largest_ms) == (None, None, None)
 
 

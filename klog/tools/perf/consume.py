@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from klog.client.positions import END, START
-from klog.tools.perf.clock import MIB, Clock, Measurement, csv_time
+from klog.tools.perf.measurement import MIB, Clock, Measurement, csv_time
 from klog.tools.reader import Reader
 from klog.tools.tail import spans_of
 from klog.tools.tail_options import Span, TailOptions

@@ -22,8 +22,7 @@ from klog.client.servers import librdkafka_servers
 from klog.config.units import Rate
 from klog.errors import KlogError, TimedOut, UsageError
 from klog.tools.librdkafka import made, producer_settings
-from klog.tools.perf.clock import Clock, Measurement, csv_time
-from klog.tools.perf.latencies import Latencies
+from klog.tools.perf.measurement import Clock, Latencies, Measurement, csv_time
 
 if TYPE_CHECKING:
     from klog.client.cluster import Cluster

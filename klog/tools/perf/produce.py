@@ -19,8 +19,7 @@ from klog.config.units import Rate
 from klog.errors import UsageError
 from klog.names import counted
 from klog.tools.librdkafka import made, producer_settings
-from klog.tools.perf.clock import GRACE_S, MIB, Clock, Measurement, csv_time
-from klog.tools.perf.latencies import Latencies
+from klog.tools.perf.measurement import GRACE_S, MIB, Clock, Latencies, Measurement, csv_time
 from klog.tools.sender import Pace
 
 if TYPE_CHECKING:
@@ -108,7 +107,7 @@ async def produce(
 
     def row() -> ProducedRow:
         end, seconds = clock.stop()
-        times = Latencies.merged([one.latencies for one in senders])
+        times = Latencies(*(one.latencies for one in senders))
         messages, size = sum(one.messages for one in senders), sum(one.bytes for one in senders)
         failed = sum(one.failed for one in senders)
         first_error = next((one.first_error for one in senders if one.first_error), None)
