@@ -18,9 +18,8 @@ from klog.render import Format, Report
 from klog.render.visible import is_terminal
 
 if TYPE_CHECKING:
-    from klog.tools.log_range import LogRange
-    from klog.tools.log_survey import Meter
-    from klog.tools.message_decoder import MessageDecoder
+    from klog.tools.log_survey import LogRange, Meter
+    from klog.tools.schemas import MessageDecoder
 
 T = TypeVar("T")
 
@@ -51,7 +50,7 @@ def dump(
     is not older.
     """
     from klog.tools import log_files
-    from klog.tools.log_range import LogRange
+    from klog.tools.log_survey import LogRange
 
     within = LogRange.of(begin, end)
     if messages:
@@ -90,7 +89,7 @@ def _dump_messages(
 
 
 def _decoder(closing: ExitStack, decode: str, schemas: list[str], schemas_at: str | None) -> MessageDecoder:
-    from klog.tools.message_decoder import MessageDecoder, schemas_in
+    from klog.tools.schemas import MessageDecoder, schemas_in
 
     if schemas_at is None:
         if not schemas:

@@ -10,8 +10,7 @@ from datetime import UTC, datetime
 from klog.errors import UnsupportedCodec
 from klog.record.batch import LENGTH_PREFIX_BYTES, BatchHeader
 from klog.record.codec import CODEC_MASK
-from klog.tools.log_range import EVERYTHING, LogRange
-from klog.tools.log_survey import FAULTS, Batch, Meter, State, Stretch, find_folders, survey
+from klog.tools.log_survey import EVERYTHING, FAULTS, Batch, LogRange, Meter, State, Stretch, find_folders, survey
 
 
 @dataclass(frozen=True, slots=True)

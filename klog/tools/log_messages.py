@@ -19,11 +19,10 @@ from klog.render.jsonl import Content, to_line
 from klog.storage.filesystem import open_to_read
 from klog.storage.partition_folder import parse_folder_name
 from klog.storage.segment import base_address_of
-from klog.tools.log_range import LogRange
-from klog.tools.log_survey import FAULTS, Batch, find_folders
+from klog.tools.log_survey import FAULTS, Batch, LogRange, find_folders
 
 if TYPE_CHECKING:
-    from klog.tools.message_decoder import MessageDecoder
+    from klog.tools.schemas import MessageDecoder
 
 Note = Callable[[str, bool], None]
 """Gets what there is in place of messages, and whether it is damage."""

@@ -14,7 +14,7 @@ from klog.render.visible import visible_bytes, visible_json_bytes
 from klog.tools.formats import Watermark, compile_format
 
 if TYPE_CHECKING:
-    from klog.tools.message_decoder import MessageDecoder
+    from klog.tools.schemas import MessageDecoder
     from klog.tools.tail_options import TailOptions
 
 Message = Any

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from klog.config.units import Rate
 
 if TYPE_CHECKING:
-    from klog.tools.message_encoder import MessageEncoder
+    from klog.tools.schemas import MessageEncoder
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,8 +29,7 @@ from klog.errors import (
 from klog.names import TAIL_GROUP, TopicPartition
 from klog.render.jsonl import timestamp_of
 from klog.security.errors import TopicAuthorizationFailed
-from klog.tools.connection_errors import ConnectionErrors
-from klog.tools.librdkafka import made
+from klog.tools.librdkafka import ConnectionErrors, made
 from klog.tools.message_formatter import Message, MessageFormatter
 from klog.tools.tail_options import Sink, Span, TailOptions
 from klog.tools.time_merge import Partition, TimeMerge

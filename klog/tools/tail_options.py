@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 from klog.client.positions import Range
 
 if TYPE_CHECKING:
-    from klog.tools.message_decoder import MessageDecoder
+    from klog.tools.schemas import MessageDecoder
 
 Sink = BinaryIO | Callable[[list[Any]], None]
 """A stream that messages are written to; or what takes them as they are, all of them, in the thread that reads."""

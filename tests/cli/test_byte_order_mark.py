@@ -16,7 +16,7 @@ from klog.config.properties import read_properties
 from klog.net.tls_context import Store
 from klog.render import jsonl
 from klog.streams.job import Program
-from klog.tools.message_decoder import schemas_in
+from klog.tools.schemas import schemas_in
 from tests.cli.process import started
 from tests.cli.runner import klog
 from tests.security.certificates import Authority

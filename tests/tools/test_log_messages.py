@@ -19,8 +19,8 @@ from klog.record.batch import CRC_AT, CRC_FROM
 from klog.record.codec import Codec
 from klog.record.records import Record, encode_batch
 from klog.tools.log_messages import dump_messages
-from klog.tools.log_range import EVERYTHING, LogRange
-from klog.tools.message_decoder import MessageDecoder
+from klog.tools.log_survey import EVERYTHING, LogRange
+from klog.tools.schemas import MessageDecoder
 from tests.chance import seed_of
 from tests.cli.runner import klog
 from tests.tools.log_folders import FIRST_MS, ROWS, TOPIC_ID, Stored, fill, folder_of, opened, records_of
