@@ -1,4 +1,4 @@
-"""From bytes to messages: lines, JSON lines, or whole files."""
+"""From what is read to runs of lines, or to whole inputs."""
 
 from __future__ import annotations
 
@@ -7,14 +7,10 @@ import os
 import re
 import select
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, BinaryIO
+from typing import BinaryIO
 
 from klog.client.producer_settings import MESSAGE_BYTES_MAX
 from klog.errors import MessageTooLarge, UsageError
-from klog.render.jsonl import Content
-
-if TYPE_CHECKING:
-    from klog.tools.produce_options import ProduceOptions
 
 CHUNK_BYTES = 1 << 20
 """Read at once: some thousand lines, so that splitting them is one call."""
@@ -96,30 +92,3 @@ def wholes(source: BinaryIO, idle: Callable[[], bool]) -> Iterator[list[bytes]]:
         if len(content) > MESSAGE_BYTES_MAX:
             raise MessageTooLarge(f"more than {MESSAGE_BYTES_MAX:,} bytes in one message")
     yield [bytes(content)]
-
-
-class Splitter:
-    """Makes a message of a line: key and value at the first delimiter, empty as null if wanted."""
-
-    def __init__(self, options: ProduceOptions) -> None:
-        if options.key is not None and options.key_delimiter is not None:
-            raise UsageError("-k (one key for all messages) and -K (the key in each line) exclude each other")
-        self._key = options.key
-        self._delimiter = options.key_delimiter
-        self._headers = list(options.headers)
-        self._null = options.empty_is_null
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether a line is the value as it stands and there is nothing beside it."""
-        return self._key is None and self._delimiter is None and not self._headers and not self._null
-
-    def __call__(self, line: bytes) -> Content:
-        key, value = self._key, line
-        if self._delimiter is not None:
-            before, found, after = line.partition(self._delimiter)
-            if found:
-                key, value = before, after
-        if self._null:
-            return Content(key or None, value or None, self._headers, None)
-        return Content(key, value, self._headers, None)

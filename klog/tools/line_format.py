@@ -1,5 +1,6 @@
-r"""Messages from lines of a given form: what `klog tail -f FORMAT` wrote is read by the same format.
+r"""Messages from lines: as they are, split at a delimiter, of JSON, or of a given form.
 
+What `klog tail -f FORMAT` wrote is read by the same format.
 ``%k``, ``%s`` or ``%v``, ``%T``, ``%d`` and ``%h`` are the message's key, value, time and headers; ``%t``, ``%p``,
 ``%o``, ``%e``, ``%K``, ``%S``, ``%V``, ``%H`` and ``%]`` are skipped, but for ``%p`` where partitions are kept. A
 letter takes the text up to where the text behind it in the format begins, the last one all the rest.
@@ -10,11 +11,15 @@ from __future__ import annotations
 import binascii
 from base64 import b64decode
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from klog.client.headers import check_header_name
 from klog.errors import UsageError
-from klog.render.jsonl import Content, parse_partition, parse_timestamp
+from klog.render.jsonl import Content, from_line, parse_partition, parse_timestamp
 from klog.tools.formats import tokens
+
+if TYPE_CHECKING:
+    from klog.tools.produce_options import ProduceOptions
 
 LineReader = Callable[[bytes], Content]
 """Raises UsageError for a line that is not of the form."""
@@ -23,6 +28,66 @@ _SKIPPED: Final = frozenset("tpoeKSVH]")
 _HINT: Final = (
     r"letters: %k %s %v{hex} %v{base64} %T %d %h, and %t %p %o %K %S, which are skipped; for example '%k\t%s'"
 )
+
+
+def line_reader(options: ProduceOptions) -> LineReader | None:
+    """What makes a message of each line, or of an input that is taken whole; None: it is the value, and nothing else.
+
+    UsageError for flags that exclude each other, and for a format that cannot be read back.
+    """
+    encoder, has_key = options.encoder, options.key is not None or options.key_delimiter is not None
+    has_flags = bool(options.headers) or options.empty_is_null
+    if options.format is not None:
+        if options.input != "lines" or has_key:
+            raise UsageError("-f excludes -k, -K and -i: the format says where the key is")
+        read = compile_line_format(options.format, options.keep_partitions)
+    elif options.input == "jsonl":
+        if has_key or has_flags:
+            raise UsageError("-k, -K, -H and -Z are for lines and files; a JSON line has its own key and headers")
+        value_of = None if encoder is None else encoder.row
+        return lambda line: _sendable(from_line(line, options.keep_partitions, value_of))
+    elif has_key or has_flags or encoder is not None:
+        read = _splitter(options.key, options.key_delimiter)
+    else:
+        return None
+    if has_flags or encoder is not None:
+        read = _with_flags(read, options)
+    return read if options.format is None else lambda line: _sendable(read(line))
+
+
+def _splitter(key: bytes | None, delimiter: bytes | None) -> LineReader:
+    """Key and value at the first delimiter."""
+
+    def read(line: bytes) -> Content:
+        if delimiter is not None:
+            before, found, after = line.partition(delimiter)
+            if found:
+                return Content(before, after, [], None)
+        return Content(key, line, [], None)
+
+    return read
+
+
+def _with_flags(read: LineReader, options: ProduceOptions) -> LineReader:
+    """With the headers of -H behind a message's own, with -Z, and with values encoded; null has none."""
+    is_null, headers, encoder = options.empty_is_null, options.headers, options.encoder
+
+    def reader(line: bytes) -> Content:
+        key, value, own, timestamp_ms, partition = read(line)
+        if is_null:
+            key, value = key or None, value or None
+        if encoder is not None and value is not None:
+            value = encoder.text(value)
+        return Content(key, value, [*own, *headers], timestamp_ms, partition)
+
+    return reader
+
+
+def _sendable(content: Content) -> Content:
+    """Raises UsageError for what confluent-kafka cannot send."""
+    for name, _ in content.headers:
+        check_header_name(name)
+    return content
 
 
 class _Field(NamedTuple):

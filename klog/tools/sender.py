@@ -16,15 +16,14 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from klog.client.audit import Auditor, with_stamp
 from klog.client.audit_publisher import AuditPublisher, settle_delivery
-from klog.client.headers import check_header_name
 from klog.client.producer_settings import audit_settings, bound_messages
 from klog.client.send_errors import undelivered, untaken
 from klog.errors import KlogError, MessageTooLarge, UsageError
-from klog.render.jsonl import Content, from_line
+from klog.render.jsonl import Content
 from klog.tools.deliveries import Deliveries, Line, LineRange, Several, plain, ranges
-from klog.tools.input_messages import Splitter, lines, wholes
+from klog.tools.input_messages import lines, wholes
 from klog.tools.librdkafka import made, producer_settings
-from klog.tools.line_format import LineReader, compile_line_format
+from klog.tools.line_format import line_reader
 
 if TYPE_CHECKING:
     from klog.config.units import Rate
@@ -70,20 +69,7 @@ class Sender:
         """
         self._topic = topic
         self._options = options
-        self._splitter = Splitter(options)
-        if options.input == "jsonl" and not self._splitter.is_plain:
-            raise UsageError("-k, -K, -H and -Z are for lines and files; a JSON line has its own key and headers")
-        keeps = options.keep_partitions
-        self._read: LineReader | None = None
-        if options.input == "jsonl":
-            value_of = None if options.encoder is None else options.encoder.row
-            self._read = partial(from_line, keep_partition=keeps, value_of=value_of)
-        if options.format is not None:
-            if options.input != "lines" or options.key is not None or options.key_delimiter is not None:
-                raise UsageError("-f excludes -k, -K and -i: the format says where the key is")
-            self._read = _with_flags(compile_line_format(options.format, keeps), options)
-        if options.encoder is not None and options.input != "jsonl":
-            self._read = _encoded(self._read or self._splitter, options.encoder.text)
+        self._read = line_reader(options)
         if options.input != "lines" and options.delimiter != b"\n":
             raise UsageError(f"-D is for lines, not for -i {options.input}")
         self.partitions: dict[int, PartitionCount] = {}
@@ -100,7 +86,6 @@ class Sender:
         self._lost: list[Line] = []
         self._rejects = rejects
         self._pace = Pace(options.rate) if options.rate else None
-        self._has_keys = self._read is not None or options.key is not None or options.key_delimiter is not None
         self._stop = threading.Event()
         settings = self._librdkafka = self._settings(bootstrap, timeout_s)
         audit = audit_settings(settings, bool(options.audit))
@@ -159,7 +144,7 @@ class Sender:
             options = self._options
             is_quick = options.input != "raw" and not (self._pace or options.audit)
             for source in sources:
-                if is_quick and self._read is None and self._splitter.is_plain:
+                if is_quick and self._read is None:
                     self._send_lines(source)
                 elif is_quick:
                     self._send_contents(source)
@@ -261,15 +246,12 @@ class Sender:
 
     def _rows(self, name: str, number: int, run: list[bytes]) -> list[tuple[int, Content]]:
         """The messages of lines from ``number`` on; an invalid line fails by itself, and the next goes on."""
-        read = self._read
-        if read is None:
-            return list(enumerate(map(self._splitter, run), number))
-        rows = []
+        read, skips_blanks, rows = self._read or plain, self._options.input == "jsonl", []
         for at, line in enumerate(run, number):
-            if self._options.input == "jsonl" and not line.strip():
+            if skips_blanks and not line.strip():
                 continue
             try:
-                rows.append((at, _sendable(read(line))))
+                rows.append((at, read(line)))
             except UsageError as error:
                 self._lost.append(Line(name, at))
                 self._fail(f"{name}, line {at}: {error.message}")
@@ -372,7 +354,7 @@ class Sender:
             count = self.partitions[partition] = PartitionCount()
         count.messages += 1
         count.bytes += len(message)  # the value's
-        if self._has_keys:
+        if self._read is not None:
             count.bytes += len(message.key() or b"")
         if offset is not None and offset >= 0:
             if count.first_offset < 0:
@@ -388,35 +370,6 @@ def _numbered(runs: Iterable[list[bytes]]) -> Iterator[tuple[int, list[bytes]]]:
         for at in range(0, len(run), POLL_EVERY):
             yield number + at, run[at : at + POLL_EVERY]
         number += len(run)
-
-
-def _sendable(content: Content) -> Content:
-    """Raises UsageError for what confluent-kafka cannot send."""
-    for name, _ in content.headers:
-        check_header_name(name)
-    return content
-
-
-def _with_flags(read: LineReader, options: ProduceOptions) -> LineReader:
-    """With the headers of -H behind a message's own, and with -Z."""
-
-    def reader(line: bytes) -> Content:
-        found = read(line)
-        if options.empty_is_null:
-            found = found._replace(key=found.key or None, value=found.value or None)
-        return found._replace(headers=[*found.headers, *options.headers])
-
-    return reader if options.headers or options.empty_is_null else read
-
-
-def _encoded(read: LineReader, encode: Callable[[bytes], bytes]) -> LineReader:
-    """With values encoded; null has none."""
-
-    def reader(line: bytes) -> Content:
-        found = read(line)
-        return found if found.value is None else found._replace(value=encode(found.value))
-
-    return reader
 
 
 def _name(source: BinaryIO) -> str:
