@@ -48,6 +48,8 @@ class Judgement:
     state: State
     producers: tuple[str, ...] = ()
     note: str | None = None
+    counted: str | None = None
+    """By what: see `AuditRow`. Who asks for the judgement knows it."""
 
 
 def sent(produced: Mapping[Origin, Produced], *, is_open: bool) -> Judgement:

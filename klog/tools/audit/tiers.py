@@ -6,7 +6,7 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from klog.admin.settings import setting_of
 from klog.errors import Refused, UnknownTopicOrPartition, UsageError
@@ -19,10 +19,11 @@ from klog.tools.reader import read_ranges
 if TYPE_CHECKING:
     from klog.client.cluster import Cluster
 
-Judged = dict[Window, tuple[Judgement, str]]
-"""By window: its verdict, and what it was counted by."""
+Judged = dict[Window, Judgement]
 
 OFFSETS, STAMPS, RUN, MANIFESTS = "offsets", "stamps", "run", "manifests"
+EXPIRED: Final = Judgement(None, None, None, State.EXPIRED, note="its retention time is over", counted="")
+"""Where no run has counted a window while it was there."""
 
 
 class Tier(ABC):
@@ -41,9 +42,10 @@ class Tier(ABC):
         """Windows of one topic that are over, without those that the tier does not know yet; None where the topic is
         not in this tier."""
 
-    def _by_stamps(self, window: Window, tally: Tally) -> Judgement:
+    def _by_stamps(self, window: Window, tally: Tally, counted: str = STAMPS) -> Judgement:
         """By what was read of it."""
-        return by_stamps(self._ledger.produced.get(window, {}), tally.windows.get(window, {}), self._ledger.publishes)
+        produced, found = self._ledger.produced.get(window, {}), tally.windows.get(window, {})
+        return replace(by_stamps(produced, found, self._ledger.publishes), counted=counted)
 
 
 class ClusterTier(Tier):
@@ -66,7 +68,7 @@ class ClusterTier(Tier):
             if window.start_ms >= kept_since_ms:
                 there.append(window)
             else:
-                judged[window] = self._expired(window)
+                judged[window] = RunTier(self.name, ledger).found(window) or EXPIRED
         if not there:
             return judged
         try:
@@ -83,7 +85,7 @@ class ClusterTier(Tier):
             if first_look is None or first_look.state is not State.OK:
                 to_read.append(window)
             else:
-                judged[window] = first_look, OFFSETS
+                judged[window] = replace(first_look, counted=OFFSETS)
         if to_read:
             judged.update(await self._read(topic, to_read))
         return judged
@@ -105,10 +107,10 @@ class ClusterTier(Tier):
         begins, middle = at[begin_ms], at[end_ms + width]
         tally = Tally(width)
         await self._tally(tally, begins, middle)
-        judged = {window: (self._by_stamps(window, tally), STAMPS) for window in windows}
-        if any(found.missing for found, _ in judged.values()) and middle != ends:
+        judged = {window: self._by_stamps(window, tally) for window in windows}
+        if any(found.missing for found in judged.values()) and middle != ends:
             await self._tally(tally, middle, ends)
-            judged = {window: (self._by_stamps(window, tally), STAMPS) for window in windows}
+            judged = {window: self._by_stamps(window, tally) for window in windows}
         return judged
 
     async def _tally(self, tally: Tally, begins: Offsets, ends: Offsets) -> None:
@@ -119,14 +121,9 @@ class ClusterTier(Tier):
             lambda message: tally.add(message.topic(), message.timestamp()[1], message.headers()),
         )
 
-    def _nothing(self, window: Window, why: str) -> tuple[Judgement, str]:
+    def _nothing(self, window: Window, why: str) -> Judgement:
         """The topic is not there, so everything is missing."""
-        return replace(self._by_stamps(window, Tally(self._ledger.window_ms)), note=why), STAMPS
-
-    def _expired(self, window: Window) -> tuple[Judgement, str]:
-        """By what a run has counted while it was there."""
-        ran = RunTier(self.name, self._ledger).found(window)
-        return ran or (Judgement(None, None, None, State.EXPIRED, note="its retention time is over"), "")
+        return replace(self._by_stamps(window, Tally(self._ledger.window_ms)), note=why)
 
 
 class RunTier(Tier):
@@ -140,12 +137,12 @@ class RunTier(Tier):
         found = {window: self.found(window) for window in windows}
         return {window: one for window, one in found.items() if one is not None}
 
-    def found(self, window: Window) -> tuple[Judgement, str] | None:
+    def found(self, window: Window) -> Judgement | None:
         """None where no run has been there after the window's end."""
         counted = self._ledger.counted.get((self.name, window.topic))
         if counted is None or counted.counted_ms < window.start_ms + self._ledger.window_ms:
             return None
-        return self._by_stamps(window, counted.tally), RUN
+        return self._by_stamps(window, counted.tally, RUN)
 
 
 class ExportTier(Tier):
@@ -180,7 +177,7 @@ class ExportTier(Tier):
                 found = by_number(self._ledger.produced.get(window, {}), counted or 0)
             else:
                 found = Judgement(counted, None, None, State.OPEN, note="not yet exported up to here")
-            judged[window] = found, MANIFESTS
+            judged[window] = replace(found, counted=MANIFESTS)
         return judged
 
     async def _check_source(self, export: Exported) -> None:
