@@ -9,18 +9,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from klog.client.positions import Anchor, Position
-from klog.errors import NoSuchThing, Refused, StorageError, UsageError
+from klog.errors import LogDirLocked, NoSuchThing, Refused, StorageError, UsageError
 from klog.record.batch import BatchHeader
 from klog.storage.checking import Found, check_batches
 from klog.storage.damage_record import DAMAGED_SUFFIX, DamageRecord
 from klog.storage.epochs import NO_EPOCH
-from klog.storage.filesystem import NO_LINKS, OsLogFile, open_to_read
+from klog.storage.filesystem import NO_LINKS, OsFileSystem, OsLogFile, open_to_read
+from klog.storage.log_dir import LOCK
 from klog.storage.partition_folder import parse_folder_name
 from klog.storage.segment import base_address_of
 
@@ -97,6 +99,19 @@ class Meter:
                 raise Stopped
             yield event
             self.done += event.header.size_bytes if isinstance(event, Batch) else event.bytes
+
+
+@contextmanager
+def locked(log_dir: Path, hint: str) -> Iterator[None]:
+    """No broker starts on it meanwhile. LogDirLocked where one runs."""
+    try:
+        held = OsFileSystem().lock(str(log_dir / LOCK))
+    except LogDirLocked as error:
+        raise LogDirLocked(f"{log_dir} is in use by a broker: {error.message}", hint=hint) from None
+    try:
+        yield
+    finally:
+        held.release()
 
 
 class Stopped(Exception):

@@ -47,6 +47,8 @@ async def tail(
     ``note`` gets sentences for stderr ("1204 earlier: -o start"), from this task's thread. Never makes a topic:
     UnknownTopicOrPartition. BrokenPipeError of the sink comes through.
     """
+    from klog.client.resolve import total_in
+
     check_options(options)
     begin, end, follow = _reach(options)
     named = list(topics)
@@ -60,7 +62,9 @@ async def tail(
                 )
             note(f"no topic matches {options.match!r} yet; waiting for one")
     spans = await spans_of(cluster, topics, options.partitions, begin, end, note, replica=options.replica)
-    earlier = await _count_before(cluster, spans) if options.last is not None and options.replica is None else None
+    earlier = None
+    if options.last is not None and options.replica is None:
+        earlier = await total_in(cluster, {one: (EARLIEST, span.begin) for one, span in spans.items()})
     loop = asyncio.get_running_loop()
     make_reader = await _reader_for(cluster, options)
     reader = await asyncio.to_thread(
@@ -229,14 +233,6 @@ def _reach(options: TailOptions) -> tuple[Position, Position | None, bool]:
     if end is None and (options.until_end or options.merge_by_time):
         end = END
     return begin, end, follow
-
-
-async def _count_before(cluster: Cluster, spans: Mapping[TopicPartition, Span]) -> int | None:
-    """How many messages lie before the spans; None where the brokers cannot say."""
-    from klog.client.resolve import messages_in
-
-    counts = await messages_in(cluster, {one: (EARLIEST, span.begin) for one, span in spans.items()})
-    return None if None in counts.values() else sum(filter(None, counts.values()))
 
 
 def parse_partitions(text: str) -> tuple[int, ...]:

@@ -12,10 +12,8 @@ import asyncio
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from klog.client import leader_requests
 from klog.client.positions import Anchor, Position
-from klog.client.resolve import bounds, resolve
-from klog.errors import KlogError, OffsetOutOfRange
+from klog.client.resolve import bounds, resolve, total_in
 from klog.names import TopicPartition
 
 if TYPE_CHECKING:
@@ -51,27 +49,15 @@ async def ends_of(cluster: Cluster, topic: str) -> Offsets:
 async def count_windows(
     cluster: Cluster, topic: str, starts_ms: Iterable[int], window_ms: int
 ) -> dict[int, int | None]:
-    """Messages of each window, by its start; None where a broker does not know (still counting, or not klog)."""
+    """Messages of each window, by its start; None where a broker does not know (it is counting again, say)."""
     starts = sorted(set(starts_ms))
     offsets = await offsets_at(cluster, topic, [*starts, *(start + window_ms for start in starts)])
     limit = asyncio.Semaphore(QUESTIONS_AT_ONCE)
 
     async def count(start_ms: int) -> int | None:
-        begins, ends = offsets[start_ms], offsets[start_ms + window_ms]
-        spans = {one: (begin, ends[one]) for one, begin in begins.items() if begin < ends[one]}
-        if not spans:
-            return 0
+        ends = offsets[start_ms + window_ms]
+        spans = {one: (begin, ends[one]) for one, begin in offsets[start_ms].items() if begin < ends[one]}
         async with limit:
-            answers = await cluster.to_leaders(spans, leader_requests.count_messages, wait_for_leader=True)
-        total = 0
-        for answer in answers.values():
-            if isinstance(answer, OffsetOutOfRange):
-                return None  # retention has come between the two questions
-            if isinstance(answer, KlogError):
-                raise answer
-            if answer is None or answer.messages is None:
-                return None
-            total += answer.messages
-        return total
+            return await total_in(cluster, spans)
 
     return dict(zip(starts, await asyncio.gather(*map(count, starts)), strict=True))
