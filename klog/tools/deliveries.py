@@ -10,7 +10,6 @@ One thread, the one that polls librdkafka; `Deliveries.stalled_since` and the co
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -61,12 +60,13 @@ GivenUp = Callable[[Line, Content, Any], None]
 class Several:
     """Lines of one input that are handed over together; ``left`` of them are neither answered nor dropped."""
 
-    __slots__ = ("_deliveries", "_source", "left")
+    __slots__ = ("_deliveries", "_numbers", "_source", "left")
 
-    def __init__(self, deliveries: Deliveries, source: str, left: int) -> None:
-        self.left = left
+    def __init__(self, deliveries: Deliveries, source: str, numbers: Sequence[int]) -> None:
+        self.left = len(numbers)
         self._deliveries = deliveries
         self._source = source
+        self._numbers = numbers
 
     def drop(self) -> None:
         """One of the lines was answered, or was not handed over."""
@@ -76,40 +76,31 @@ class Several:
 
     def open_lines(self) -> list[Line]:
         """All of its lines while not all are answered: which of them are not is not known."""
-        raise NotImplementedError
+        return [Line(self._source, number) for number in self._numbers]
 
 
 class Chunk(Several):
     """Lines that are handed over one right after the other, each the value of a message."""
 
-    __slots__ = ("_first", "_lines", "_places")
+    __slots__ = ("_lines", "_named")
 
     def __init__(self, deliveries: Deliveries, source: str, first: int, lines: Sequence[bytes]) -> None:
-        super().__init__(deliveries, source, len(lines))
-        self._first = first
+        super().__init__(deliveries, source, range(first, first + len(lines)))
         self._lines = lines
-        self._places: dict[bytes, deque[int]] | None = None
+        self._named: dict[bytes, int] | None = None
+        """Value -> behind its last line that was given up: lines that are alike are each named once."""
 
     def answered(self, error: Any, message: Any) -> None:
         """librdkafka's callback."""
         if not self._deliveries.settled(error, message):
             value = message.value() or b""
-            self._deliveries.given_up(Line(self._source, self._first + self._place_of(value)), plain(value), error)
+            self._named = self._named or {}
+            place = self._lines.index(value, self._named.get(value, 0))
+            self._named[value] = place + 1
+            self._deliveries.given_up(Line(self._source, self._numbers[place]), plain(value), error)
         self.left -= 1  # as `drop` does: the call would add two thirds to what a line costs here
         if not self.left:
             self._deliveries.close(self)
-
-    def open_lines(self) -> list[Line]:
-        return [Line(self._source, self._first + number) for number in range(len(self._lines))]
-
-    def _place_of(self, value: bytes) -> int:
-        """Equal lines cannot be distinguished; each is named once."""
-        if self._places is None:
-            self._places = {}
-            for place, line in enumerate(self._lines):
-                self._places.setdefault(line, deque()).append(place)
-        places = self._places.get(value)
-        return places.popleft() if places else 0
 
 
 class Contents(Several):
@@ -118,7 +109,7 @@ class Contents(Several):
     __slots__ = ("_rows",)
 
     def __init__(self, deliveries: Deliveries, source: str, rows: Sequence[tuple[int, Content]]) -> None:
-        super().__init__(deliveries, source, len(rows))
+        super().__init__(deliveries, source, [number for number, _ in rows])
         self._rows = rows
 
     def answered(self, place: int, error: Any, message: Any) -> None:
@@ -127,9 +118,6 @@ class Contents(Several):
             number, content = self._rows[place]
             self._deliveries.given_up(Line(self._source, number), content, error)
         self.drop()
-
-    def open_lines(self) -> list[Line]:
-        return [Line(self._source, number) for number, _ in self._rows]
 
 
 def plain(value: bytes) -> Content:

@@ -19,7 +19,7 @@ from klog.admin.settings import setting_of
 from klog.admin.topics import create_topic
 from klog.admin.waiting import tell_waiting, why_not_taken
 from klog.errors import InvalidTopic, KlogError, UnknownTopicOrPartition
-from klog.names import INTERNAL_TOPICS, check_topic_name
+from klog.names import INTERNAL_TOPICS, check_topic_name, counted
 from klog.render.jsonl import rfc3339
 from klog.tools.produce_options import ProduceOptions
 from klog.tools.sender import Sender
@@ -154,8 +154,11 @@ async def produce(
         receipt = replace(receipt, first_error=f"{receipt.first_error}; {bound}")
     if not sender.timed_out:
         return receipt
-    partitions = sender.timed_out if None not in sender.timed_out else chosen
-    why = await _why_timed_out(cluster, topic, [one for one in partitions if one is not None], options)
+    partitions = chosen if None in sender.timed_out else [one for one in sender.timed_out if one is not None]
+    try:
+        why = await why_not_taken(cluster, topic, partitions, options.acks)
+    except KlogError as error:
+        why = error.message
     return replace(receipt, first_error=f"{receipt.first_error}: {why}") if why else receipt
 
 
@@ -174,16 +177,6 @@ async def _setting(cluster: Cluster, topic: str, name: str) -> str | None:
         return await setting_of(cluster, topic, name)
     except KlogError:
         return None
-
-
-async def _why_timed_out(
-    cluster: Cluster, topic: str, partitions: Iterable[int], options: ProduceOptions
-) -> str | None:
-    """What has kept partitions from taking messages, as far as it can be seen."""
-    try:
-        return await why_not_taken(cluster, topic, partitions, options.acks)
-    except KlogError as error:
-        return error.message
 
 
 def _receipt(
@@ -224,7 +217,7 @@ async def _existing_or_made(cluster: Cluster, topic: str, create: bool, note: Ca
             raise NoSuchTopic(error.message, hint=hint, topic=topic) from None
     made = await create_topic(cluster, topic, if_not_exists=True)
     if made.created:
-        count = f"{made.partitions} partition" + ("s" if made.partitions != 1 else "")
+        count = counted(made.partitions, "partition")
         note(f"made topic {topic} with {count}, replication factor {made.replication_factor}")
     return await cluster.topic(topic, fresh=True)
 
