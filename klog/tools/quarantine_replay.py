@@ -23,7 +23,7 @@ from klog.storage.checking import Found, check_batches
 from klog.tools.message_formatter import MessageFormatter
 from klog.tools.produce import produce
 from klog.tools.produce_options import ProduceOptions
-from klog.tools.replica_consumer import message_of
+from klog.tools.replica_reader import message_of
 from klog.tools.tail_options import TailOptions
 
 if TYPE_CHECKING:

@@ -102,7 +102,7 @@ class Reader:
         self._consumer = self._connected(bootstrap)
 
     def _connected(self, bootstrap: str) -> Any:
-        """Where messages come from: confluent-kafka's Consumer, or what has its methods."""
+        """Where messages come from: confluent-kafka's Consumer."""
         return made(Consumer, self._settings(bootstrap))
 
     def _settings(self, bootstrap: str) -> dict[str, Any]:
@@ -374,10 +374,7 @@ class Reader:
     def _go_on_inside(self, place: Partition, offset: int) -> None:
         """Read on although the log has no such offset."""
         name = f"{place[0]}-{place[1]}"
-        try:
-            start, end = self._consumer.get_watermark_offsets(Assigned(*place), timeout=self._timeout_s, cached=False)
-        except KafkaException as failed:
-            raise KlogError(f"{name}: its start and end are unknown: {failed.args[0].str()}") from None
+        start, end = self._bounds(place)
         if offset <= end:
             self._note(f"{name}: retention has removed the next messages; continuing at the log's start")
             self._go_on_at(place, start)
@@ -387,6 +384,15 @@ class Reader:
                 "topic was made again?); continuing at its end"
             )
             self._go_on_at(place, end)
+
+    def _bounds(self, place: Partition) -> tuple[int, int]:
+        try:
+            start, end = self._consumer.get_watermark_offsets(Assigned(*place), timeout=self._timeout_s, cached=False)
+        except KafkaException as failed:
+            raise KlogError(
+                f"{TopicPartition(*place)}: its start and end are unknown: {failed.args[0].str()}"
+            ) from None
+        return start, end
 
     def _go_on_at(self, place: Partition, offset: int) -> None:
         """Assign all partitions again, this one there: a partition in error takes no seek."""

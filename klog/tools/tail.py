@@ -133,7 +133,7 @@ async def _reader_for(cluster: Cluster, options: TailOptions) -> Callable[..., R
     """What reads as the options say; to be made in a thread, for it may connect."""
     from klog.tools.group_reader import GroupReader
     from klog.tools.reader import Reader
-    from klog.tools.replica_consumer import ReplicaReader
+    from klog.tools.replica_reader import ReplicaReader
 
     if options.replica is not None:
         return partial(ReplicaReader, (await cluster.metadata([])).brokers[options.replica])
