@@ -72,6 +72,7 @@ class PartitionCopy:
         self._marker = Marker(log.source, batch_bytes_max=batch_bytes_max, codec=codec)
         self._pace = pace or RateLimiter()
         self._budget = budget or Budget(None)
+        self._looked = asyncio.get_running_loop().time(), 0
         self._under_way: asyncio.Task[bool] | None = None
         self._sent: Marked | None = None
         self.feed: Feed | None = None
@@ -84,6 +85,12 @@ class PartitionCopy:
     @property
     def has_caught_up(self) -> bool:
         return 0 <= self.high_watermark <= self.position
+
+    def rate(self) -> int:
+        """Messages a second since the last call."""
+        (before_s, before), now_s = self._looked, asyncio.get_running_loop().time()
+        self._looked = now_s, self.messages
+        return round((self.messages - before) / (now_s - before_s)) if now_s > before_s else 0
 
     async def run(self) -> None:
         """Until the end, or until the budget is used up. Raises what ends this partition's copy."""

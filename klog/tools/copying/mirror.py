@@ -143,7 +143,7 @@ class Mirror:
         if not self.target.is_exact:
             self.target.side.note(AT_LEAST_ONCE.format(self.target.side.bootstrap))
         async with AsyncExitStack() as closing:
-            closing.callback(lambda: show(self.rows(None)))
+            closing.callback(lambda: show(self.rows(is_over=True)))
             if carrier is not None:
                 closing.push_async_callback(carrier.close)
                 await carrier.open()
@@ -166,17 +166,16 @@ class Mirror:
                 self.copier.start_beside(leg.count_on())
             if carrier is not None:
                 self.copier.start_beside(_every(COMMIT_EVERY_S, carrier.round))
-            rates = _Rates()
-            await self.copier.run(lambda: show(self.rows(rates)), every_s=every_s, forever=not once)
+            await self.copier.run(lambda: show(self.rows()), every_s=every_s, forever=not once)
             for failure in self.copier.failures.values():
                 raise failure
             if carrier is not None:
                 await carrier.round(last=True)
-        return self.rows(None)
+        return self.rows(is_over=True)
 
-    def rows(self, rates: _Rates | None) -> list[MirrorRow]:
-        """As it is now; ``rates`` None: of the whole run there is none."""
-        return [row for leg in self._legs for row in leg.rows(rates)]
+    def rows(self, *, is_over: bool = False) -> list[MirrorRow]:
+        """As it is now; of what is over there is no rate."""
+        return [row for leg in self._legs for row in leg.rows(is_over)]
 
     def _is_gone(self, copy: PartitionCopy, error: KlogError) -> bool:
         if isinstance(error, UnknownTopicOrPartition):
@@ -340,7 +339,7 @@ class _Leg:
             return max(0, copy.high_watermark - copy.position)
         return self._lags.get(one)
 
-    def rows(self, rates: _Rates | None) -> list[MirrorRow]:
+    def rows(self, is_over: bool) -> list[MirrorRow]:
         rows = []
         carrier = self._mirror.carrier
         for one, copy in sorted(self.copies.items()):
@@ -350,7 +349,7 @@ class _Leg:
                     one.topic,
                     one.partition,
                     copy.messages,
-                    0 if rates is None else rates.of((self._name, one), copy.messages),
+                    0 if is_over else copy.rate(),
                     self._lag(one, copy),
                     copy.position,
                     copy.target_end,
@@ -358,20 +357,6 @@ class _Leg:
                 )
             )
         return rows
-
-
-class _Rates:
-    """Messages a second between two looks."""
-
-    def __init__(self) -> None:
-        self._began = asyncio.get_running_loop().time()
-        self._seen: dict[object, tuple[float, int]] = {}
-
-    def of(self, what: object, messages: int) -> int:
-        now = asyncio.get_running_loop().time()
-        before_s, before = self._seen.get(what, (self._began, 0))
-        self._seen[what] = now, messages
-        return round((messages - before) / (now - before_s)) if now > before_s else 0
 
 
 async def mirrored_offsets(

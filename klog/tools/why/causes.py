@@ -50,7 +50,6 @@ def thing_of(known: Known, kind: str | None, name: str) -> Thing | None:
 
 
 def why_thing(known: Known, there: Thing) -> list[Step]:
-    """The steps to its cause."""
     if isinstance(there, str):
         return why_topic(known, there)
     return why_partition(known, there) if isinstance(there, TopicPartition) else why_broker(known, there)
@@ -71,15 +70,12 @@ def why_topic(known: Known, topic: str) -> list[Step]:
     bad = [one for one in partitions if not is_well(one) or TopicPartition(topic, one.partition) in moving]
     if not bad:
         ailing = next((steps for one in partitions if (steps := list(_ailing(known, one)))), [])
-        return ailing or [known.step(_all_well(topic, len(partitions)), "metadata")]
+        have = f"all {len(partitions)} partitions of {topic} have leaders"
+        if len(partitions) == 1:
+            have = f"the partition of {topic} has a leader"
+        return ailing or [known.step(f"{have} and all replicas in sync", "metadata")]
     worst = min(bad, key=lambda one: (one.leader is not None, len(one.isr) - len(one.replicas), one.partition))
     return why_partition(known, TopicPartition(topic, worst.partition))
-
-
-def _all_well(topic: str, count: int) -> str:
-    if count == 1:
-        return f"the partition of {topic} has a leader and all replicas in sync"
-    return f"all {count} partitions of {topic} have leaders and all replicas in sync"
 
 
 def why_gone(known: Known, topic: str) -> list[Step]:

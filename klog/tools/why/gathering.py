@@ -18,7 +18,7 @@ from klog.coordination import groups as registry
 from klog.coordination.group_states import COORDINATOR
 from klog.errors import GroupIdNotFound, KlogError, NoSuchThing, OffsetOutOfRange, Refused, UsageError
 from klog.names import TopicPartition, near_hint
-from klog.tools.events import SUBJECT_KINDS, EventFilter, check_subject, events_since, last_addresses
+from klog.tools.events import SUBJECT_KINDS, EventFilter, check_subject, events_since, in_turn, last_addresses
 from klog.tools.where import locate
 from klog.tools.why.causes import Thing, thing_of, why_gone, why_thing
 from klog.tools.why.denials import KIND as DENIED
@@ -110,9 +110,8 @@ async def known_of(
     events, no_events = await events_since(
         cluster, EventFilter(kinds=KINDS), since, most=EVENTS_MAX, within_s=timeout_s
     )
-    events.sort(key=lambda event: str(event.get("ts")))
     about = await _acts(zookeeper) if snapshot.no_zookeeper is None else []
-    return Known(snapshot, events, no_events, about)
+    return Known(snapshot, in_turn(events), no_events, about)
 
 
 async def _similar(known: Known, zookeeper: Callable[[], Awaitable[ZooKeeper]], kind: str | None, name: str) -> str:

@@ -29,7 +29,7 @@ LOOP_WITHIN: Final = timedelta(minutes=10)
 LOOP_MIN: Final = 5
 """Rebalances within `LOOP_WITHIN` that are a loop: deploying a few members one by one is fewer."""
 STANDS_STILL: Final = timedelta(seconds=30)
-"""Clients commit every 5 s unless told otherwise."""
+"""A message waits for longer, and nothing was committed for as long: clients commit every 5 s unless told otherwise."""
 REFUSED_WITHIN: Final = timedelta(hours=1)
 AWAITED_MAX: Final = 3
 """Members named that a rebalance waits for; more are counted."""
@@ -181,8 +181,9 @@ def _outside(known: Known, of: GroupFacts) -> Iterator[Step]:
     row = next((row for row in of.rows if row.is_outside), None)
     if row is None or row.current_offset is None or row.log_start_offset is None:
         return
-    if not of.group.members:
-        yield from _last_words(known, of)
+    emptied = _emptied(known, of)
+    if emptied is not None and not of.group.members:
+        yield told(emptied)
     name = f"{row.topic}-{row.partition}"
     if row.current_offset < row.log_start_offset:
         evidence = f"committed offset {row.current_offset}, log start offset {row.log_start_offset}"
@@ -204,9 +205,9 @@ def _outside(known: Known, of: GroupFacts) -> Iterator[Step]:
 def _no_member(known: Known, of: GroupFacts) -> Iterator[Step]:
     if of.group.members or not of.unread:
         return
-    *before, last = list(_last_words(known, of)) or [Step(None, f"group {of.name} has no member", "ZooKeeper")]
-    yield from before
-    gone = _last_gone(known, of)
+    emptied = _emptied(known, of)
+    last = told(emptied) if emptied is not None else Step(None, "", "ZooKeeper")
+    gone = next(iter(_entries(emptied, "left")), None) if emptied is not None else None
     name = shlex.quote(of.name)
     unneeded = f"where it is not needed, `klog group delete {name}`"
     if gone is None:
@@ -263,7 +264,12 @@ def _unowned(known: Known, of: GroupFacts) -> Iterator[Step]:
 
 
 def _stuck(known: Known, of: GroupFacts) -> Iterator[Step]:
-    still = [row for row in of.rows if row.owner and row.lag and stands_still(row, known.now, STANDS_STILL)]
+    still = [
+        row
+        for row in of.rows
+        if row.owner and row.lag and row.committed is not None and known.now - row.committed > STANDS_STILL
+        and (row.lag_ms or 0) > STANDS_STILL.total_seconds() * 1000
+    ]  # fmt: skip
     if not still:
         return
     worst = max(still, key=lambda row: row.lag_ms or 0)
@@ -300,16 +306,6 @@ RULES: Final[tuple[Rule, ...]] = (
 )
 
 
-def stands_still(row: LagRow, now: datetime, within: timedelta) -> bool:
-    """A message waits for longer than this, and nothing was committed for as long."""
-    return (
-        row.committed is not None
-        and now - row.committed > within
-        and row.lag_ms is not None
-        and row.lag_ms > within.total_seconds() * 1000
-    )
-
-
 # --- Parts ------------------------------------------------------------------------------------------------------------
 
 
@@ -322,15 +318,8 @@ def _member(of: GroupFacts, owner: str) -> str:
     return owner if found is None else str(found)
 
 
-def _last_words(known: Known, of: GroupFacts) -> Iterator[Step]:
-    event = known.last(EventFilter(group=of.name, kinds=("group-empty",)))
-    if event is not None:
-        yield told(event)
-
-
-def _last_gone(known: Known, of: GroupFacts) -> Mapping[str, Any] | None:
-    event = known.last(EventFilter(group=of.name, kinds=("group-empty",)))
-    return next(iter(_entries(event, "left")), None) if event is not None else None
+def _emptied(known: Known, of: GroupFacts) -> Event | None:
+    return known.last(EventFilter(group=of.name, kinds=("group-empty",)))
 
 
 def _entries(event: Event, name: str) -> list[Mapping[str, Any]]:

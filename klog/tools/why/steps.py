@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from klog.client.positions import parse_position
 from klog.names import first_few
-from klog.tools.events import Event, EventFilter, read_events, row
+from klog.tools.events import Event, EventFilter, in_turn, read_events, row
 
 if TYPE_CHECKING:
     from klog.admin.acts import ActRow
@@ -66,7 +66,6 @@ class Known:
         return Step(self.now, what, evidence, do)
 
     def last(self, chosen: EventFilter) -> Event | None:
-        """The last event that is chosen."""
         return next((event for event in reversed(self.events) if chosen.takes(event)), None)
 
     def acts_on(self, subject: str) -> list[ActRow]:
@@ -74,7 +73,6 @@ class Known:
         return [act for act in reversed(self.acts) if act.subject == subject]
 
     def chosen(self, chosen: EventFilter) -> Iterator[Event]:
-        """All that are chosen."""
         return (event for event in self.events if chosen.takes(event))
 
 
@@ -87,11 +85,10 @@ async def events_of(cluster: Cluster, kinds: tuple[str, ...], is_wanted: Callabl
             found.append(event)
 
     await read_events(cluster, EventFilter(kinds=kinds), parse_position(SINCE), take)
-    return sorted(found, key=lambda event: str(event.get("ts")))
+    return in_turn(found)
 
 
 def numbered(steps: Iterable[Step]) -> list[Step]:
-    """The steps with their numbers."""
     return [replace(one, step=number) for number, one in enumerate(steps, 1)]
 
 
