@@ -359,7 +359,7 @@ def test_topics_and_partitions_that_come_later(
     async def work(mirror: Mirror) -> None:
         await asyncio.to_thread(_grow)
         while True:
-            if sum(row.messages for row in mirror.rows(None)) == 30:
+            if sum(row.messages for row in mirror.rows()) == 30:
                 return
             await asyncio.sleep(0.05)
 

@@ -24,12 +24,10 @@ from klog.config.units import Rate
 from klog.errors import GroupIsHeld, KlogError, NonEmptyGroup, UnknownTopicOrPartition, UsageError
 from klog.names import TopicPartition
 from klog.record.codec import Codec
-from klog.record.provenance_header import Source
 from klog.tools.copying.cluster_endpoint import ClusterEndpoint
 from klog.tools.copying.copier import Copier, PartitionCopy
 from klog.tools.copying.group_carrier import GroupCarrier, is_a_mirrors
 from klog.tools.copying.group_offsets import GroupNames, GroupOffsets, Position
-from klog.tools.copying.originals import Originals
 from klog.tools.copying.rate_limiter import AtRate
 from klog.tools.copying.source import SourceReader
 from klog.tools.copying.target import AT_LEAST_ONCE, Target
@@ -278,11 +276,9 @@ class _Leg:
         ours = committed if committed is not None and (committed.target, committed.topic_id) == topic_ids else None
         if ours is not None and ours.of not in ("", self._topic_ids[one.topic]):
             raise made_again(self.side, one.topic)
-        mirror, source = self._mirror, Source(self.side.cluster_id, *one)
-        originals = Originals(self._asking, one, keeps_times=mirror.target.is_exact)
-        log = mirror.target.log(one, source, originals)
-        log.floor = within.start if ours is None else ours.offset
-        await log.find(None if ours is None else ours.end)
+        mirror = self._mirror
+        floor, below = (within.start, None) if ours is None else (ours.offset, ours.end)
+        log = await mirror.target.log(one, self._asking, one, floor=floor, below=below)
         from_end = first and mirror.options.from_end and ours is None and log.mark is None
         return PartitionCopy(
             self._reader,

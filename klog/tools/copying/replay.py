@@ -18,9 +18,7 @@ from klog.client.resolve import timestamps
 from klog.errors import KlogError, Refused, UsageError
 from klog.metrics import Count
 from klog.names import TopicPartition
-from klog.record.provenance_header import Source
 from klog.tools.copying.copier import Budget, Copier, PartitionCopy
-from klog.tools.copying.originals import Originals
 from klog.tools.copying.rate_limiter import AsWritten, AtRate
 from klog.tools.copying.source import SourceReader
 from klog.tools.copying.target import AT_END, AT_LEAST_ONCE, Target, TargetLog
@@ -102,9 +100,17 @@ async def replay(
     opened = Target(target)
     if not opened.is_exact:
         target.note(AT_LEAST_ONCE.format(target.bootstrap))
-    logs = await asyncio.gather(
-        *(_log(opened, source, one, TopicPartition(into, one.partition), span, options) for one, span in ranges.items())
-    )
+
+    async def found(one: TopicPartition, begin: int, end: int) -> TargetLog:
+        """What the target has of a range already."""
+        place, below = TopicPartition(into, one.partition), AT_END if options.again else None
+        log = await opened.log(place, source, one, floor=begin, below=below)
+        if begin < (at := min(log.next_offset, end)):
+            left = f"nothing left to copy of {begin} to {end}" if at >= end else "continuing from there"
+            target.note(f"{place} has {one} up to {at - 1}: {left}")
+        return log
+
+    logs = await asyncio.gather(*(found(one, *span) for one, span in ranges.items()))
     left = {one: (min(log.next_offset, end), end) for log, (one, (_, end)) in zip(logs, ranges.items(), strict=True)}
     if options.dry_run:
         return await _would_copy(source, left, options)
@@ -158,28 +164,6 @@ async def _ranges(source: ClusterEndpoint, topic: str, options: ReplayOptions) -
         # "0 messages" would look as if there were none left.
         source.note(f"{topic} has no message of that time")
     return ranges
-
-
-async def _log(
-    target: Target,
-    source: ClusterEndpoint,
-    one: TopicPartition,
-    into: TopicPartition,
-    span: tuple[int, int],
-    options: ReplayOptions,
-) -> TargetLog:
-    """What the target has of a range already."""
-    begin, end = span
-    originals = Originals(source, one, keeps_times=target.is_exact)
-    log = target.log(into, Source(source.cluster_id, *one), originals)
-    log.floor = begin
-    await log.find(AT_END if options.again else None)
-    at = min(log.next_offset, end)
-    if at > begin:
-        known = f"{into} has {one} up to {at - 1}"
-        left = f"nothing left to copy of {begin} to {end}" if at >= end else "continuing from there"
-        target.side.note(f"{known}: {left}")
-    return log
 
 
 async def _pace(cluster: Cluster, ranges: Ranges, options: ReplayOptions) -> RateLimiter | None:

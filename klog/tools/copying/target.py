@@ -137,9 +137,15 @@ class Target:
         self.writer = writer or writer_name()
         self._looking: asyncio.Task[Any] | None = None
 
-    def log(self, partition: TopicPartition, source: Source, originals: Confirms | None = None) -> TargetLog:
-        """What there is of a source in a partition; `TargetLog.find` looks."""
-        return TargetLog(self, partition, source, originals)
+    async def log(
+        self, into: TopicPartition, side: ClusterEndpoint, one: TopicPartition, *, floor: int, below: int | None
+    ) -> TargetLog:
+        """What there is of a source's partition; see `TargetLog.floor` and `TargetLog.find`."""
+        originals = Originals(side, one, keeps_times=self.is_exact)
+        log = TargetLog(self, into, Source(side.cluster_id, *one), originals)
+        log.floor = floor
+        await log.find(below)
+        return log
 
     async def place(self, partition: TopicPartition) -> TargetLeader:
         """Who leads it, by metadata that is fresh; many partitions that ask at once are answered by one question."""
@@ -169,7 +175,9 @@ class Target:
 class TargetLog:
     """The copies of one source in one target partition. `find` them before the first `append`."""
 
-    def __init__(self, target: Target, partition: TopicPartition, source: Source, originals: Confirms | None) -> None:
+    def __init__(
+        self, target: Target, partition: TopicPartition, source: Source, originals: Confirms | None = None
+    ) -> None:
         """``originals``: what copies are held against; without them every mark is believed. Where they are those of a
         copy, and not a stream's own stamps, what does not count is told."""
         self.partition = partition
