@@ -74,16 +74,12 @@ class ReportRow:
 
 
 class Point(NamedTuple):
-    """What a broker remembers of a minute."""
-
     time_ms: int
     values: Mapping[str, float]
 
 
 @dataclass
 class Facts:
-    """What the page is made of."""
-
     snapshot: Snapshot
     findings: Sequence[Finding] = ()
     history: Mapping[int, Sequence[Point]] = field(default_factory=dict)
@@ -102,7 +98,6 @@ class Facts:
 
     @property
     def now_ms(self) -> int:
-        """When the snapshot was taken."""
         return self.snapshot.now_ms
 
     @property
@@ -183,7 +178,6 @@ def _values(names: Sequence[str], values: Sequence[float]) -> dict[str, float]:
 
 
 def render(facts: Facts) -> str:
-    """The page."""
     sections = [
         _missing(facts),
         _plot(facts, "Messages in", "messages_in", lambda value: f"{count_text(value)}/s", "Appended by producers"),
@@ -335,7 +329,6 @@ def _brokers(facts: Facts) -> list[BrokerLine]:
 
 
 def _by_trouble(one: TopicLine) -> tuple[int, int, str]:
-    """The worst first."""
     return -one.offline, -one.under_replicated, one.topic
 
 

@@ -27,8 +27,6 @@ class Line(NamedTuple):
 
 
 class LineRange(NamedTuple):
-    """Lines ``first`` to ``last`` of an input."""
-
     source: str
     first: int
     last: int

@@ -63,7 +63,6 @@ class EventFilter:
     """Of acts: a part of the principal or of the client id."""
 
     def takes(self, event: Event) -> bool:
-        """Whether the event is one of them."""
         return (
             self.topic in (None, event.get("topic"))
             and self.partition in (None, event.get("partition"))

@@ -209,8 +209,6 @@ def _time(modifier: str | None, text: str) -> Formatter:
 
 
 class _Header:
-    """One header, as the letters for key and value want it."""
-
     __slots__ = ("_content", "_name")
 
     def __init__(self, name: str, content: bytes | None) -> None:

@@ -79,22 +79,18 @@ class Story:
     restarts: int = 0
 
     def take(self, time: datetime | None) -> None:
-        """One more event of it."""
         self.events += 1
         self.ended = time or self.ended
 
     @property
     def kind(self) -> str:
-        """Of its first event."""
         return self.shown.kind
 
     @property
     def topic(self) -> object:
-        """The one that its first event is about."""
         return self.first.get("topic")
 
     def is_near(self, time: datetime | None) -> bool:
-        """Whether it goes on at that time."""
         return time is not None and self.ended is not None and abs(time - self.ended) <= TOGETHER
 
 

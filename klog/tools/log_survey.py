@@ -89,7 +89,6 @@ class Meter:
         self._is_stopped = True
 
     def expect(self, folders: Iterable[tuple[str, list[SegmentFile]]]) -> None:
-        """All that is going to be read."""
         self.total += sum(segment.size for _, segments in folders for segment in segments)
 
     def over(self, events: Iterator[Batch | Stretch]) -> Iterator[Batch | Stretch]:

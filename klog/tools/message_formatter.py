@@ -22,8 +22,6 @@ Message = Any
 
 
 class MessageFormatter:
-    """Shows messages as the options say."""
-
     def __init__(
         self,
         options: TailOptions,

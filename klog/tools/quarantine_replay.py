@@ -146,7 +146,6 @@ class _Stretch:
         return self._file.read(size)
 
     def records(self) -> Iterator[Record]:
-        """The records of each batch that checks."""
         first = self._address
         for event in check_batches(self, first, first, first + self._size) if self._size else ():
             if not isinstance(event, Found):

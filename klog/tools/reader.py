@@ -54,8 +54,6 @@ _GONE = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError
 
 
 class Reader:
-    """Reads spans of partitions and writes what they hold."""
-
     around_damage = (
         "`--replica ID` reads another replica, `-X check.crcs=false` shows the bytes as they are; "
         "`klog log verify` on its broker tells all that is damaged"
@@ -349,7 +347,6 @@ class Reader:
         return [one for one in run if one.offset() < ends.get((one.topic(), one.partition()), 0)]
 
     def _heard(self, message: Message) -> None:
-        """Deal with what is not a message."""
         error, key = message.error(), (message.topic(), message.partition())
         code = error.code()
         if code == KafkaError._PARTITION_EOF:

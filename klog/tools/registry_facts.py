@@ -96,7 +96,6 @@ def read_dirs(dirs: Sequence[Path], count: Count | None = None) -> list[DirFacts
 
 
 def _partition_folders(path: Path) -> list[tuple[TopicPartition, str]]:
-    """By name, with the path of each."""
     entries = sorted((one.name, f"{path}/{one.name}") for one in OsFileSystem().scan(str(path)) if one.is_folder)
     named = ((partition_folder.parse_folder_name(name), folder) for name, folder in entries)
     return [(name, folder) for name, folder in named if name is not None]

@@ -46,8 +46,6 @@ POLL_EVERY = 500
 
 
 class PartitionCount:
-    """What one partition has acknowledged."""
-
     __slots__ = ("bytes", "first_offset", "last_offset", "messages")
 
     def __init__(self) -> None:
@@ -58,8 +56,6 @@ class PartitionCount:
 
 
 class Sender:
-    """Sends to one topic."""
-
     def __init__(
         self, bootstrap: str, topic: str, options: ProduceOptions, *, timeout_s: float, rejects: Rejects | None = None
     ) -> None:
@@ -99,7 +95,6 @@ class Sender:
 
     @property
     def unanswered(self) -> int:
-        """Handed over, and not yet answered."""
         return self.read - self.failed - self.acknowledged
 
     @property

@@ -58,8 +58,6 @@ class Counted:
 
 @dataclass(slots=True)
 class Ledger:
-    """Everything that the audit topic says."""
-
     window_ms: int
     """The shortest windows that those of all producers and runs fit in."""
     produced: dict[Window, dict[Origin, Produced]] = field(default_factory=dict)

@@ -41,7 +41,6 @@ async def offsets_at(cluster: Cluster, topic: str, times_ms: Iterable[int]) -> d
 
 
 async def ends_of(cluster: Cluster, topic: str) -> Offsets:
-    """Where every partition of a topic ends."""
     within = await bounds(cluster, (await cluster.topic(topic)).names())
     return {one: found.end for one, found in within.items()}
 

@@ -37,7 +37,6 @@ class NumberSet:
         self._last = number
 
     def update(self, other: NumberSet) -> None:
-        """Add all that the other has."""
         self._ranges = _merged([*self._ranges, *other.ranges])
 
     @property
@@ -107,7 +106,6 @@ class Tally:
         self._known: dict[tuple[str, int, bytes], Found] = {}
 
     def add(self, topic: str, timestamp_ms: int, headers: Iterable[tuple[str, bytes | None]] | None) -> None:
-        """One message."""
         stamp = next((value for name, value in headers if name == HEADER), None) if headers else None
         if stamp is not None:
             # Of the messages of a producer only time and number differ: the rest is looked up as it stands.

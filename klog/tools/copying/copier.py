@@ -39,8 +39,6 @@ class Budget:
 
 
 class PartitionCopy:
-    """One partition on its way."""
-
     def __init__(
         self,
         reader: SourceReader,

@@ -168,7 +168,6 @@ class GroupCarrier:
         self._groups = GroupOffsets(self._side)
 
     async def add(self, side: ClusterEndpoint, copies: Mapping[TopicPartition, PartitionCopy]) -> None:
-        """Carry over from this source as well."""
         self._origins.append(_Origin(GroupOffsets(await self._another(side)), copies))
 
     async def _another(self, side: ClusterEndpoint) -> ClusterEndpoint:

@@ -103,12 +103,9 @@ class GroupOffsets:
         self._side = side
 
     async def chosen(self, wanted: GroupNames) -> list[str]:
-        """The groups to ask for."""
         return wanted.among(await self.names() if wanted.expressions else ())
 
     async def names(self) -> list[str]:
-        """All groups there are."""
-
         async def ask(cluster: Cluster) -> list[str]:
             answers = await cluster.to_each(ApiKey.LIST_GROUPS, 4, wait_s=self._side.timeout_s, states_filter=[])
             # The groups of a broker that does not answer are another's in a moment.

@@ -156,7 +156,6 @@ async def _would_copy(source: ClusterEndpoint, ranges: Ranges, options: ReplayOp
 
 
 async def _ranges(source: ClusterEndpoint, topic: str, options: ReplayOptions) -> Ranges:
-    """What is wanted of each partition, as offsets."""
     begin, end = options.range or Range(START, END)
     spans = await spans_of(source.cluster, [topic], options.partitions, begin, end or END, source.note)
     ranges = {one: (span.begin, max(span.begin, span.end or 0)) for one, span in spans.items()}

@@ -89,8 +89,6 @@ class Feed:
 
 
 class SourceReader:
-    """Reads partitions of one cluster."""
-
     def __init__(self, side: ClusterEndpoint) -> None:
         self._side = side
         self._feeds: dict[TopicPartition, Feed] = {}
@@ -107,7 +105,6 @@ class SourceReader:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def add(self, partition: TopicPartition, offset: int) -> Feed:
-        """Read a partition from an offset on."""
         feed = self._feeds[partition] = Feed(self, partition, offset)
         self._homeless.set()
         if self._looking is None:
@@ -115,7 +112,6 @@ class SourceReader:
         return feed
 
     def remove(self, feed: Feed) -> None:
-        """Read it no more."""
         self._feeds.pop(feed.partition, None)
         self.buffered -= sum(len(one.run) for one in feed.runs)
         feed.runs.clear()

@@ -97,8 +97,6 @@ class Confirms(Protocol):
 
 
 class TargetLeader(NamedTuple):
-    """Who leads a target partition."""
-
     leader: int
     epoch: int
     topic_id: UUID | None

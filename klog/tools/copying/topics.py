@@ -104,7 +104,6 @@ async def matching_topic(
 
 
 async def batch_bytes_max(cluster: Cluster, topic: str) -> int:
-    """The largest batch that a topic takes."""
     value = await setting_of(cluster, topic, "max.message.bytes")
     return BATCH_BYTES_MAX if value is None else int(value)
 

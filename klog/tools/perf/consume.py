@@ -42,7 +42,6 @@ class ConsumedRow:
 
     @property
     def csv(self) -> str:
-        """The line under 0.8's header."""
         return (
             f"{csv_time(self.start_time)}, {csv_time(self.end_time)}, {self.fetch_bytes}, {self.bytes / MIB:.4f}, "
             f"{self.mib_per_s:.4f}, {self.messages}, {self.messages_per_s:.4f}"

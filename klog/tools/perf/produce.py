@@ -77,7 +77,6 @@ class ProducedRow:
 
     @property
     def csv(self) -> str:
-        """The line under 0.8's header."""
         return (
             f"{csv_time(self.start_time)}, {csv_time(self.end_time)}, {CODECS[self.compression]}, "
             f"{self.message_bytes}, {self.batch_messages or 0}, {self.bytes / MIB:.2f}, {self.mib_per_s:.4f}, "

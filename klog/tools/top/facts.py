@@ -160,7 +160,6 @@ def partition_lines(metadata: Metadata, only: str | None = None) -> list[Partiti
 
 
 def trouble_of(partition: PartitionNode) -> str:
-    """In a few words."""
     if partition.leader is None:
         return "no leader"
     missing = [one for one in partition.replicas if one not in partition.isr]
@@ -168,5 +167,4 @@ def trouble_of(partition: PartitionNode) -> str:
 
 
 def listed(numbers: Iterable[int]) -> str:
-    """Brokers' ids as one word."""
     return ",".join(map(str, numbers)) or "none"

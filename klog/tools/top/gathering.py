@@ -158,8 +158,6 @@ class Part:
 
 
 class Gatherer:
-    """See the module."""
-
     def __init__(
         self,
         cluster: Cluster,
@@ -189,12 +187,10 @@ class Gatherer:
         self._trouble: str | None = None
 
     async def __aenter__(self) -> Gatherer:
-        """Begin to follow the events."""
         self._events_task = asyncio.ensure_future(self._follow_events())
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        """End what goes on in the background."""
         tasks = [one for one in (self._events_task, *(part.task for part in self._parts)) if one is not None]
         for one in tasks:
             one.cancel()
@@ -203,7 +199,6 @@ class Gatherer:
     # --- a look ---------------------------------------------------------------------------------------------------
 
     async def look(self) -> TopTick:
-        """The cluster now."""
         try:
             if self._metadata.is_due(SYSTEM_CLOCK.monotonic_s()):
                 await self._metadata.ask()

@@ -119,8 +119,6 @@ class Deeper:
 
 
 class Screen:
-    """See the module."""
-
     def __init__(self, cluster: str) -> None:
         self.cluster = cluster
         self.panes = _panes()

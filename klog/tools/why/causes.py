@@ -64,7 +64,6 @@ def why_partition(known: Known, name: TopicPartition) -> list[Step]:
 
 
 def why_topic(known: Known, topic: str) -> list[Step]:
-    """The worst of its partitions; the first step says how many have the trouble."""
     moving = _moving(known, topic)
     partitions = known.metadata.topics[topic].partitions.values()
     bad = [one for one in partitions if not is_well(one) or TopicPartition(topic, one.partition) in moving]
@@ -137,7 +136,6 @@ def knows_broker(known: Known, broker: int) -> bool:
 
 
 def is_well(one: PartitionNode) -> bool:
-    """Led, and with all replicas in sync."""
     return one.leader is not None and not one.is_under_replicated
 
 
@@ -284,7 +282,6 @@ def _start(known: Known, broker: int) -> str:
 
 
 def _last_words(known: Known, broker: int) -> Iterator[Step]:
-    """An error with which the log of a broker of this machine ends."""
     here = known.snapshot.here.get(broker)
     line = here.last_error() if here is not None else None
     if here is not None and line is not None:

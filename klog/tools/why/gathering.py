@@ -157,7 +157,6 @@ async def _slow(cluster: Cluster, known: Known, there: Thing) -> list[Step]:
 
 
 def _leaders(known: Known, there: Thing) -> tuple[set[int], set[int]]:
-    """Of the thing's partitions, and which brokers are in sync."""
     topics = known.metadata.topics
     if isinstance(there, str):
         partitions = list(topics[there].partitions.values())

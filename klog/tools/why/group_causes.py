@@ -49,7 +49,6 @@ class GroupFacts:
 
     @property
     def name(self) -> str:
-        """The group's."""
         return self.group.name
 
     @property
@@ -59,7 +58,6 @@ class GroupFacts:
 
     @property
     def committed(self) -> datetime | None:
-        """When it last committed anything."""
         return max((row.committed for row in self.rows if row.committed is not None), default=None)
 
 
@@ -156,7 +154,6 @@ def _loop(known: Known, of: GroupFacts) -> Iterator[Step]:
 
 
 def _joining(known: Known, of: GroupFacts) -> Iterator[Step]:
-    """A rebalance that is not over."""
     if of.phase not in JOINING or not of.group.members:
         return
     last = known.last(EventFilter(group=of.name, kinds=("rebalance", "group-empty")))

@@ -38,8 +38,6 @@ class Pace:
 
 
 def pace(broker: int, before: Reading, after: Reading) -> Pace:
-    """What happened between two readings."""
-
     def mean(name: str, label: str) -> float | None:
         count, total = (after.get((name + end, label), 0.0) - before.get((name + end, label), 0.0)
                         for end in ("_count", "_sum"))  # fmt: skip

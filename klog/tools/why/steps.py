@@ -93,7 +93,6 @@ def numbered(steps: Iterable[Step]) -> list[Step]:
 
 
 def told(event: Event) -> Step:
-    """An event as a step."""
     shown = row(event)
     return Step(shown.time, shown.what, f"event {shown.kind}" + (f": {shown.reason}" if shown.reason else ""))
 
@@ -104,7 +103,6 @@ def time_of(event: Event) -> datetime | None:
 
 
 def moment(timestamp_ms: int) -> datetime:
-    """A time in ms."""
     return datetime.fromtimestamp(timestamp_ms / 1000, UTC)
 
 

@@ -39,7 +39,6 @@ class _Throttled(NamedTuple):
         return name == self.ip if self.ip is not None else name in (self.user, self.client)
 
     def limit(self, table: QuotaTable) -> Limit | None:
-        """What applies to it."""
         if self.ip is not None:
             return table.connection_limit(self.ip)
         return table.limit(self.quota, self.user, self.client)
