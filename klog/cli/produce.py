@@ -46,7 +46,7 @@ class GivenUp(KlogError):
     code = "GIVEN_UP"
 
 
-@top_command("produce", rows="klog.tools.produce:PartitionReceipt", changes=True, value_optional=("--schema",))
+@top_command("produce", rows="klog.tools.deliveries:PartitionReceipt", changes=True, value_optional=("--schema",))
 async def produce(
     invocation: Invocation,
     topic: Topic,

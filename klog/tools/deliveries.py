@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from klog.render.jsonl import Content
@@ -46,6 +47,20 @@ def ranges(lines: Sequence[Line]) -> list[LineRange]:
         else:
             found.append(LineRange(source, number, number))
     return found
+
+
+@dataclass(slots=True)
+class PartitionReceipt:
+    """What one partition acknowledged; ``bytes`` of keys and values. Offsets are None with acks=0: no answer."""
+
+    topic: str
+    partition: int
+    messages: int = 0
+    bytes: int = 0
+    first_offset: int | None = None
+    last_offset: int | None = None
+    flushed_by: tuple[int, ...] | None = None
+    """The brokers that have it on disk (acks=all and a flush for every append: those in sync); None: not known."""
 
 
 Settled = Callable[[Any, Any], bool]

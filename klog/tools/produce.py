@@ -27,7 +27,7 @@ from klog.tools.sender import Sender
 if TYPE_CHECKING:
     from klog.client.cluster import Cluster
     from klog.client.metadata import TopicNode
-    from klog.tools.deliveries import Line, LineRange
+    from klog.tools.deliveries import Line, LineRange, PartitionReceipt
     from klog.tools.rejects import Rejects
 
 GRACE_S = 0.5
@@ -38,20 +38,6 @@ class NoSuchTopic(UnknownTopicOrPartition):
     """A topic that is not there: its name is mistyped, or it is to be made on purpose."""
 
     exit_code = 2
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionReceipt:
-    """What one partition acknowledged; ``bytes`` of keys and values. Offsets are None with acks=0: no answer."""
-
-    topic: str
-    partition: int
-    messages: int
-    bytes: int
-    first_offset: int | None
-    last_offset: int | None
-    flushed_by: tuple[int, ...] | None
-    """The brokers that have it on disk (acks=all and a flush for every append: those in sync); None: not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,10 +168,7 @@ async def _setting(cluster: Cluster, topic: str, name: str) -> str | None:
 def _receipt(
     sender: Sender, topic: str, began: float, was_interrupted: bool, flushed_by: dict[int, tuple[int, ...]]
 ) -> Receipt:
-    rows = []
-    for partition, one in sorted(sender.partitions.items()):
-        first, last = (None, None) if one.first_offset < 0 else (one.first_offset, one.last_offset)
-        rows.append(PartitionReceipt(topic, partition, one.messages, one.bytes, first, last, flushed_by.get(partition)))
+    rows = [replace(one, flushed_by=flushed_by.get(number)) for number, one in sorted(sender.partitions.items())]
     return Receipt(
         topic,
         sender.acknowledged,

@@ -20,7 +20,7 @@ from klog.client.producer_settings import audit_settings, bound_messages
 from klog.client.send_errors import undelivered, untaken
 from klog.errors import KlogError, MessageTooLarge, UsageError
 from klog.render.jsonl import Content
-from klog.tools.deliveries import Deliveries, Line, LineRange, Several, plain, ranges
+from klog.tools.deliveries import Deliveries, Line, LineRange, PartitionReceipt, Several, plain, ranges
 from klog.tools.input_messages import lines, wholes
 from klog.tools.librdkafka import made, producer_settings
 from klog.tools.line_format import line_reader
@@ -45,16 +45,6 @@ POLL_EVERY = 500
 """Messages between looks at what was acknowledged."""
 
 
-class PartitionCount:
-    __slots__ = ("bytes", "first_offset", "last_offset", "messages")
-
-    def __init__(self) -> None:
-        self.messages = 0
-        self.bytes = 0
-        self.first_offset = -1
-        self.last_offset = -1
-
-
 class Sender:
     def __init__(
         self, bootstrap: str, topic: str, options: ProduceOptions, *, timeout_s: float, rejects: Rejects | None = None
@@ -68,7 +58,7 @@ class Sender:
         self._read = line_reader(options)
         if options.input != "lines" and options.delimiter != b"\n":
             raise UsageError(f"-D is for lines, not for -i {options.input}")
-        self.partitions: dict[int, PartitionCount] = {}
+        self.partitions: dict[int, PartitionReceipt] = {}
         self.read = 0
         self.failed = 0
         self.first_error: str | None = None
@@ -346,13 +336,13 @@ class Sender:
         partition, offset = message.partition(), message.offset()
         count = self.partitions.get(partition)
         if count is None:
-            count = self.partitions[partition] = PartitionCount()
+            count = self.partitions[partition] = PartitionReceipt(self._topic, partition)
         count.messages += 1
         count.bytes += len(message)  # the value's
         if self._read is not None:
             count.bytes += len(message.key() or b"")
         if offset is not None and offset >= 0:
-            if count.first_offset < 0:
+            if count.first_offset is None:
                 count.first_offset = offset
             count.last_offset = offset
         return True
