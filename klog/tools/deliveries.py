@@ -9,12 +9,16 @@ One thread, the one that polls librdkafka; `Deliveries.stalled_since` and the co
 
 from __future__ import annotations
 
+import json
+import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
 
-from klog.render.jsonl import Content
+from klog.errors import UsageError
+from klog.render.jsonl import Content, to_line
 
 STALL_S = 1.0
 """So long without an answer to what was sent first is worth a word: an election takes a fraction of it."""
@@ -181,3 +185,38 @@ class Deliveries:
     def open_lines(self) -> list[Line]:
         """Lines of which some, or all, are not answered."""
         return [line for one in list(self._open) for line in one.open_lines()]
+
+
+class Rejects:
+    """The file of messages that were given up: JSON lines as `klog produce -i jsonl` takes them in again. One that was
+    not there and got nothing is gone at the end."""
+
+    def __init__(self, path: Path, sources: Iterable[BinaryIO] = ()) -> None:
+        """Opens the file. UsageError where it is one of the inputs, OSError where it cannot be written."""
+        self.path = path
+        self.count = 0
+        self._was_there = path.exists()
+        self._file = path.open("ab", buffering=0)
+        mine = os.fstat(self._file.fileno())
+        for source in sources:
+            try:
+                other = os.fstat(source.fileno())
+            except (OSError, AttributeError):
+                continue
+            if (other.st_dev, other.st_ino) == (mine.st_dev, mine.st_ino):
+                self.close()
+                raise UsageError(f"{path} is an input, so rejected messages cannot be written to it")
+
+    def write(self, topic: str, line: Line, content: Content, reason: str) -> None:
+        """One message, with where it was and why it was given up; klog does not read it again."""
+        where = {"source": line.source, "line": line.number, "error": reason}
+        beside = json.dumps(where, ensure_ascii=False, separators=(",", ":"))
+        self._file.write(
+            f"{to_line(topic, content.partition, None, content)[:-1]},{beside[1:]}\n".encode(errors="replace")
+        )
+        self.count += 1
+
+    def close(self) -> None:
+        self._file.close()
+        if not self.count and not self._was_there:
+            self.path.unlink(missing_ok=True)

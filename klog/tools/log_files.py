@@ -70,7 +70,9 @@ def _run(file: str, headers: Iterator[BatchHeader]) -> LogRow:
     """The sums over good batches, one behind the other in one file. No row a batch: there are millions in a file."""
     first = last = next(headers)
     size = messages = 0
-    newest_ms, codecs, producers = -1, set(), set()
+    newest_ms = -1
+    codecs: set[int] = set()
+    producers: set[int] = set()
     for last in chain([first], headers):
         size += last.batch_length + LENGTH_PREFIX_BYTES
         messages += last.count

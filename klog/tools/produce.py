@@ -27,8 +27,7 @@ from klog.tools.sender import Sender
 if TYPE_CHECKING:
     from klog.client.cluster import Cluster
     from klog.client.metadata import TopicNode
-    from klog.tools.deliveries import Line, LineRange, PartitionReceipt
-    from klog.tools.rejects import Rejects
+    from klog.tools.deliveries import Line, LineRange, PartitionReceipt, Rejects
 
 GRACE_S = 0.5
 """After an interruption: how long to wait for acknowledgements that are under way. The command has a second in all."""

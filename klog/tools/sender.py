@@ -27,8 +27,8 @@ from klog.tools.line_format import line_reader
 
 if TYPE_CHECKING:
     from klog.config.units import Rate
+    from klog.tools.deliveries import Rejects
     from klog.tools.produce_options import ProduceOptions
-    from klog.tools.rejects import Rejects
 
 RECONNECT_MS_MAX = 1000
 """A broker that is back is found so soon; librdkafka's own bound is 10 s."""

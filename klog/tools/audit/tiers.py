@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from klog.admin.settings import setting_of
+from klog.client.positions import Anchor, Position
+from klog.client.resolve import bounds, resolve, total_in
 from klog.errors import Refused, UnknownTopicOrPartition, UsageError
+from klog.names import TopicPartition
 from klog.tools.audit.compare import Judgement, State, by_number, by_stamps
 from klog.tools.audit.ledger import Ledger
-from klog.tools.audit.offsets import Offsets, count_windows, ends_of, offsets_at
 from klog.tools.audit.tally import Tally, Window
 from klog.tools.reader import read_ranges
 
@@ -20,6 +22,9 @@ if TYPE_CHECKING:
     from klog.client.cluster import Cluster
 
 Judged = dict[Window, Judgement]
+Offsets = dict[TopicPartition, int]
+
+QUESTIONS_AT_ONCE: Final = 8
 
 OFFSETS, STAMPS, RUN, MANIFESTS = "offsets", "stamps", "run", "manifests"
 EXPIRED: Final = Judgement(None, None, None, State.EXPIRED, note="its retention time is over", counted="")
@@ -220,6 +225,49 @@ def read_export(root: str, window_ms: int) -> Exported:
             window = Window(topic, start_ms - start_ms % window_ms)
             counts[window] = counts.get(window, 0) + messages
     return Exported(known.cluster_id, frozenset(known.topic_ids), counts, known.initial, exported)
+
+
+async def offsets_at(cluster: Cluster, topic: str, times_ms: Iterable[int]) -> dict[int, Offsets]:
+    """For each time the offset of every partition's first message at or after it, its end where there is none.
+
+    UnknownTopicOrPartition where the topic is not there; the first error of a leader is raised.
+    """
+    within = await bounds(cluster, (await cluster.topic(topic)).names())  # first: what comes later is not counted
+    limit = asyncio.Semaphore(QUESTIONS_AT_ONCE)
+
+    async def ask(when: int) -> Offsets:
+        async with limit:
+            return await resolve(cluster, dict.fromkeys(within, Position(Anchor.TIME, when)), within)
+
+    times = sorted(set(times_ms))
+    return dict(zip(times, await asyncio.gather(*map(ask, times)), strict=True))
+
+
+async def ends_of(cluster: Cluster, topic: str) -> Offsets:
+    within = await bounds(cluster, (await cluster.topic(topic)).names())
+    return {one: found.end for one, found in within.items()}
+
+
+async def count_windows(
+    cluster: Cluster, topic: str, starts_ms: Iterable[int], window_ms: int
+) -> dict[int, int | None]:
+    """Messages of each window by its brokers' word, by its start; None where one does not know.
+
+    A window's messages are taken to lie between the first message of its time and the first one of the next window's.
+    Where several producers write to a partition, or one is late, some are counted in the neighbouring window. So this
+    is a first look: what it finds equal is equal in number, and what it finds to differ is for reading to judge.
+    """
+    starts = sorted(set(starts_ms))
+    offsets = await offsets_at(cluster, topic, [*starts, *(start + window_ms for start in starts)])
+    limit = asyncio.Semaphore(QUESTIONS_AT_ONCE)
+
+    async def count(start_ms: int) -> int | None:
+        ends = offsets[start_ms + window_ms]
+        spans = {one: (begin, ends[one]) for one, begin in offsets[start_ms].items() if begin < ends[one]}
+        async with limit:
+            return await total_in(cluster, spans)
+
+    return dict(zip(starts, await asyncio.gather(*map(count, starts)), strict=True))
 
 
 async def retention_ms(cluster: Cluster, topic: str) -> int:

@@ -8,7 +8,7 @@ Theory
 
     `TargetLog` is what is known of one source in one target partition: its last message there, and how far the log was
     searched for it. An append moves both. What is found by reading counts as far as the source confirms it
-    (`originals`): others may write to the target as well, and marks like ours.
+    (`Originals`): others may write to the target as well, and marks like ours.
 
     When the answer says END_MOVED, what stands behind is read, and with it how far the source is copied now. That
     settles, too, what became of an append whose answer was lost: it is simply made again. An answer under another
@@ -57,7 +57,7 @@ from klog.protocol.apis import ApiKey
 from klog.record.batch import walk
 from klog.record.provenance_header import Copy, Marked, Source, copies_of
 from klog.tools.copying.cluster_endpoint import AWAY, PAUSE_S, ClusterEndpoint, Fetched
-from klog.tools.copying.originals import Originals
+from klog.tools.copying.source import Originals
 
 COMMIT_TIMEOUT_S = 5.0
 """How long a leader may wait for its followers before it says that it does not know."""

@@ -15,7 +15,6 @@ from klog.config.topic import effective_min_isr
 from klog.coordination import paths
 from klog.names import TopicPartition, counted
 from klog.tools.events import Event, EventFilter, number_of
-from klog.tools.why.act_causes import stopped_by
 from klog.tools.why.steps import (
     BROKER_KINDS,
     ISR_KINDS,
@@ -25,6 +24,7 @@ from klog.tools.why.steps import (
     Step,
     listed,
     moment,
+    stopped_by,
     time_of,
     told,
 )

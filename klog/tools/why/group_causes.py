@@ -17,9 +17,8 @@ from klog.coordination import paths
 from klog.coordination.group_states import COORDINATOR
 from klog.names import TopicPartition, counted, first_few
 from klog.tools.events import Event, EventFilter
-from klog.tools.why.act_causes import shortened_by
 from klog.tools.why.causes import broker_steps, partition_steps, why_gone
-from klog.tools.why.steps import Known, Step, listed, moment, time_of, told
+from klog.tools.why.steps import Known, Step, listed, moment, shortened_by, time_of, told
 
 if TYPE_CHECKING:
     from klog.admin.group_lag import LagRow

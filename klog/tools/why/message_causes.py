@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Final
 from klog.admin.acts import SETTINGS
 from klog.names import TopicPartition, counted
 from klog.tools.events import EventFilter
-from klog.tools.why.act_causes import deleted_by, shortened_by
 from klog.tools.why.causes import is_well, partition_steps
-from klog.tools.why.steps import Known, Step, moment, time_of
+from klog.tools.why.steps import Known, Step, deleted_by, moment, shortened_by, time_of
 
 if TYPE_CHECKING:
     from klog.admin.quarantine import LostRow
