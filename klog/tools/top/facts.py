@@ -49,9 +49,9 @@ class TopicLine:
     partitions: int
     under_replicated: int
     offline: int
-    messages_in: float | None
-    bytes_in: float | None
-    bytes_out: float | None
+    messages_in: float | None = None
+    bytes_in: float | None = None
+    bytes_out: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,13 +128,13 @@ def broker_lines(snapshot: Snapshot, numbers: Mapping[int, Mapping[str, Any]]) -
     return found
 
 
-def topic_lines(metadata: Metadata, rates: Mapping[str, Sequence[float | None]]) -> list[TopicLine]:
-    """Every topic; ``rates``: messages and bytes in, and bytes out, where they are known."""
+def topic_lines(metadata: Metadata, rates: Mapping[str, Mapping[str, Any]]) -> list[TopicLine]:
+    """Every topic; ``rates``: by field, where they are known."""
     found = []
     for name in metadata.topics:
         counts = count_partitions(metadata, only=name)
         numbers = counts.partitions, counts.under_replicated, counts.offline
-        found.append(TopicLine(name, *numbers, *rates.get(name, (None, None, None))))
+        found.append(TopicLine(name, *numbers, **rates.get(name, {})))
     return found
 
 

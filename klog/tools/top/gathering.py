@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Final
 from klog.admin import group_lag
 from klog.admin.health.snapshot import Snapshot, ask_brokers
 from klog.admin.health.verdict import DOWN, WELL, Verdict, verdict
-from klog.admin.metrics import MetricRow, read_metrics
+from klog.admin.metrics import read_metrics
 from klog.admin.settings import min_isr
 from klog.client.positions import parse_position
 from klog.clock import SYSTEM_CLOCK
@@ -56,14 +56,19 @@ EVENTS_AGAIN_S: Final = 5.0
 TREND_S: Final = 120.0
 TREND_POINTS_MAX: Final = 60
 
-_IN = "kafka_server_brokertopicmetrics_messagesin_total"
-_BYTES_IN = "kafka_server_brokertopicmetrics_bytesin_total"
-_BYTES_OUT = "kafka_server_brokertopicmetrics_bytesout_total"
-_LAG = "kafka_server_replicafetchermanager_maxlag"
-_CPU = "klog_event_loop_cpu_seconds_total"
-_MEMORY = "process_resident_memory_bytes"
-_OF_TOPICS = (_IN, _BYTES_IN, _BYTES_OUT)
-_PATTERNS = (*_OF_TOPICS, _LAG, _CPU, _MEMORY)
+_CPU: Final = "klog_event_loop_cpu_seconds_total"
+_RATES: Final = {
+    "kafka_server_brokertopicmetrics_messagesin_total": "messages_in",
+    "kafka_server_brokertopicmetrics_bytesin_total": "bytes_in",
+    "kafka_server_brokertopicmetrics_bytesout_total": "bytes_out",
+    _CPU: "cpu",
+}
+"""Counters of brokers, some of topics as well -> the fields of lines that show how fast they grow."""
+_NUMBERS: Final = {
+    "kafka_server_replicafetchermanager_maxlag": "lag_bytes",
+    "process_resident_memory_bytes": "memory",
+}
+_PATTERNS: Final = (*_RATES, *_NUMBERS)
 
 
 class Rates:
@@ -176,7 +181,7 @@ class Gatherer:
         self._parts = [Part(self._ask_metrics, every_s), self._brokers, groups]
         self._rates = Rates()
         self._numbers: dict[int, dict[str, Any]] = {}
-        self._topic_rates: dict[str, dict[str, float]] = {}
+        self._topic_rates: dict[str, dict[str, Any]] = {}
         self._trends: dict[str, Trend] = {}
         self._groups: tuple[GroupLine, ...] = ()
         self.events: deque[Event] = deque(maxlen=EVENTS_MAX)
@@ -242,8 +247,7 @@ class Gatherer:
 
     def _topics(self, metadata: Metadata) -> tuple[TopicLine, ...]:
         """The busiest first."""
-        rates = {name: [some.get(one) for one in _OF_TOPICS] for name, some in self._topic_rates.items()}
-        lines = topic_lines(metadata, rates)
+        lines = topic_lines(metadata, self._topic_rates)
         lines.sort(key=lambda line: (-(line.bytes_in or 0) - (line.bytes_out or 0), line.topic))
         return tuple(lines[:TOPICS_MAX])
 
@@ -273,38 +277,25 @@ class Gatherer:
         except KlogError:
             return  # a cluster that the next look tells of
         now_s = SYSTEM_CLOCK.monotonic_s()
-        of_brokers: dict[int, list[MetricRow]] = {}
         self._rates.begin()
-        self._topic_rates = {}
-        self._numbers = {}
+        self._topic_rates, self._numbers = {}, {}
         for one in rows:
             assert one.broker is not None
-            if one.error is None:
-                self.snapshot.silent.pop(one.broker, None)
-                of_brokers.setdefault(one.broker, []).append(one)
-            elif one.error != Refused.code:  # another's broker, which has no such numbers
-                self.snapshot.silent[one.broker] = one.message or one.error
-        for broker, found in of_brokers.items():
-            self._take_numbers(broker, found, now_s)
-
-    def _take_numbers(self, broker: int, rows: list[MetricRow], now_s: float) -> None:
-        whole: dict[str, float] = {}
-        for one in rows:
-            topic = one.labels.get("topic")
-            if topic is None:
-                whole[one.name] = one.value or 0.0
+            if one.error is not None:
+                if one.error != Refused.code:  # another's broker, which has no such numbers
+                    self.snapshot.silent[one.broker] = one.message or one.error
+                continue
+            self.snapshot.silent.pop(one.broker, None)
+            topic, numbers = one.labels.get("topic"), self._numbers.setdefault(one.broker, {})
+            if one.name in _NUMBERS:
+                numbers[_NUMBERS[one.name]] = int(one.value or 0)
+                continue
             # A topic has no counter before its first message.
-            elif (
-                rate := self._rates.of((broker, one.name, topic), one.value, now_s, beside=(broker, _CPU, None))
-            ) is not None:
-                sums = self._topic_rates.setdefault(topic, {})
-                sums[one.name] = sums.get(one.name, 0.0) + rate
-        names = {"messages_in": _IN, "bytes_in": _BYTES_IN, "bytes_out": _BYTES_OUT, "cpu": _CPU}
-        self._numbers[broker] = {
-            **{said: self._rates.of((broker, name, None), whole.get(name), now_s) for said, name in names.items()},
-            "lag_bytes": _whole(whole.get(_LAG)),
-            "memory": _whole(whole.get(_MEMORY)),
-        }
+            beside = None if topic is None else (one.broker, _CPU, None)
+            rate = self._rates.of((one.broker, one.name, topic), one.value, now_s, beside=beside)
+            if rate is not None:
+                sums = numbers if topic is None else self._topic_rates.setdefault(topic, {})
+                sums[_RATES[one.name]] = sums.get(_RATES[one.name], 0.0) + rate
 
     async def _ask_groups(self) -> None:
         session = None
@@ -328,17 +319,11 @@ class Gatherer:
     # --- events ---------------------------------------------------------------------------------------------------
 
     async def _follow_events(self) -> None:
-        since = datetime.now(UTC) - timedelta(hours=1)
+        since = parse_position(f"@{(datetime.now(UTC) - timedelta(hours=1)).isoformat()}")
         while True:
             self.no_events = None
             try:
-                await read_events(
-                    self._cluster,
-                    EventFilter(),
-                    parse_position(f"@{since.isoformat()}"),
-                    self._take_event,
-                    follow=True,
-                )
+                await read_events(self._cluster, EventFilter(), since, self._take_event, follow=True)
             except KlogError as error:  # no such topic, or it has no leader: it is tried again, from the hour's start
                 self.no_events = error.message
             await asyncio.sleep(EVENTS_AGAIN_S)
@@ -347,7 +332,3 @@ class Gatherer:
         if event not in self.events:  # reading that failed begins again
             self.events.append(event)
             self._new_events.append(event)
-
-
-def _whole(value: float | None) -> int | None:
-    return None if value is None else int(value)
