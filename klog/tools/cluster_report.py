@@ -113,13 +113,12 @@ class Facts:
         return round(max(0, self.now_ms - first) / 3_600_000, 2)
 
 
-async def gather(cluster: Cluster, zookeeper: Callable[[], Awaitable[ZooKeeper]], where: Where) -> Facts:
+async def gather(
+    connect: Callable[[], Awaitable[Cluster]], zookeeper: Callable[[], Awaitable[ZooKeeper]], where: Where
+) -> Facts:
     """All facts; a part that cannot be read is named in `Facts.missing`. Only a cluster without brokers is an error."""
-
-    async def connected() -> Cluster:
-        return cluster
-
-    snapshot, findings = await with_causes(await look(where), connected, zookeeper)
+    cluster = await connect()
+    snapshot, findings = await with_causes(await look(where), connect, zookeeper)
     if snapshot.metadata is None:
         raise TimedOut(snapshot.no_brokers or "no broker answers")
     facts = Facts(snapshot, findings)

@@ -62,7 +62,6 @@ class FolderPlan:
 class RepairPlan:
     """Folders with something to repair; empty where all is well."""
 
-    path: str
     folders: tuple[FolderPlan, ...]
 
     @property
@@ -97,7 +96,7 @@ def plan_repair(path: str | os.PathLike[str], meter: Meter | None = None) -> Rep
             faults, kept = _look(meter.over(survey(folder, segments)))
         if faults:
             plans.append(FolderPlan(folder, tuple(faults), kept))
-    return RepairPlan(str(path), tuple(plans))
+    return RepairPlan(tuple(plans))
 
 
 def apply_repair(plan: RepairPlan, file_system: FileSystem | None = None) -> list[LogRow]:

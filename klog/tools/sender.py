@@ -168,12 +168,24 @@ class Sender:
             self._publisher.close()
         self._producer.flush(0.3)
 
+    def _runs(self, source: BinaryIO) -> Iterator[tuple[int, list[bytes]]]:
+        """At most `POLL_EVERY` lines, or a whole input, behind the number of the first; until it is time to stop."""
+        idle, number = self._idle, 1
+        is_whole = self._options.input == "raw"
+        for run in wholes(source, idle) if is_whole else lines(source, idle, self._options.delimiter):
+            for at in range(0, len(run), POLL_EVERY):
+                some = run[at : at + POLL_EVERY]
+                yield number + at, some
+                if idle():
+                    self.stopped_at = self.stopped_at or Line(_name(source), number + at + len(some))
+                    return
+            number += len(run)
+
     def _send_lines(self, source: BinaryIO) -> None:
         """The common case, a line is a value: nothing is done for a line but handing it over (half the CPU)."""
-        produce, topic = self._producer.produce, self._topic
+        produce, topic, name = self._producer.produce, self._topic, _name(source)
         partition = -1 if self._options.partition is None else self._options.partition
-        name = _name(source)
-        for number, run in _numbered(lines(source, self._idle, self._options.delimiter)):
+        for number, run in self._runs(source):
             chunk = self.deliveries.chunk(name, number, run)
             answered = chunk.answered
             for place, line in enumerate(run):
@@ -183,18 +195,12 @@ class Sender:
                     self._send(Line(name, number + place), plain(line), chunk, answered)
                 else:
                     self.read += 1
-            self._producer.poll(0)
-            self._hold()
-            if self._stop.is_set():
-                self.stopped_at = self.stopped_at or Line(name, number + len(run))
-                return
 
     def _send_contents(self, source: BinaryIO) -> None:
         """The same with keys, headers, nulls and times."""
-        produce, topic = self._producer.produce, self._topic
+        produce, topic, name = self._producer.produce, self._topic, _name(source)
         partition = -1 if self._options.partition is None else self._options.partition
-        name = _name(source)
-        for number, run in _numbered(lines(source, self._idle, self._options.delimiter)):
+        for number, run in self._runs(source):
             rows = self._rows(name, number, run)
             chunk = self.deliveries.contents(name, rows)
             for place, (at, content) in enumerate(rows):
@@ -211,23 +217,17 @@ class Sender:
                     self._send(Line(name, at), content, chunk, answered)
                 else:
                     self.read += 1
-            if self._idle():
-                self.stopped_at = self.stopped_at or Line(name, number + len(run))
-                return
 
     def _send_one_by_one(self, source: BinaryIO) -> None:
         """Where each message has its time or its stamp, or is a whole input."""
-        is_whole, idle = self._options.input == "raw", self._idle
-        runs = wholes(source, idle) if is_whole else lines(source, idle, self._options.delimiter)
         name = _name(source)
-        for number, run in _numbered(runs):
+        for number, run in self._runs(source):
             for row in self._rows(name, number, run):
                 alone = self.deliveries.contents(name, [row])
                 self._send(Line(name, row[0]), row[1], alone, partial(alone.answered, 0))
                 if self._stop.is_set():
                     self.stopped_at = self.stopped_at or Line(name, row[0] + 1)
                     return
-            self._idle()
 
     def _rows(self, name: str, number: int, run: list[bytes]) -> list[tuple[int, Content]]:
         """The messages of lines from ``number`` on; an invalid line fails by itself, and the next goes on."""
@@ -346,15 +346,6 @@ class Sender:
                 count.first_offset = offset
             count.last_offset = offset
         return True
-
-
-def _numbered(runs: Iterable[list[bytes]]) -> Iterator[tuple[int, list[bytes]]]:
-    """Runs of at most `POLL_EVERY` lines, none empty, each behind the number of its first one."""
-    number = 1
-    for run in runs:
-        for at in range(0, len(run), POLL_EVERY):
-            yield number + at, run[at : at + POLL_EVERY]
-        number += len(run)
 
 
 def _name(source: BinaryIO) -> str:

@@ -305,14 +305,13 @@ class GroupCarrier:
     async def _map(self, one: TopicPartition, source: Source, offset: int, begin: int) -> int:
         copy = self._copies[source]
         end = copy.target_end  # there, or behind it, is what is copied next
-        found = await self._search(one, source, offset, begin, end) if offset < copy.position else None
-        return end if found is None else found
-
-    async def _search(self, one: TopicPartition, source: Source, offset: int, begin: int, end: int) -> int | None:
+        if offset >= copy.position:
+            return end
         for attempt in range(SEARCHES_MAX):
             start, _ = await self._side.bounds(one)
             try:
-                return await find_first(partial(self._side.fetch, one), source, offset, max(start, begin), end)
+                found = await find_first(partial(self._side.fetch, one), source, offset, max(start, begin), end)
+                return end if found is None else found
             except OffsetOutOfRange:  # retention was here meanwhile
                 if attempt == SEARCHES_MAX - 1:
                     raise

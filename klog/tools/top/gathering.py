@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from klog.admin import group_lag
 from klog.admin.health.snapshot import Snapshot, ask_brokers
-from klog.admin.health.verdict import DOWN, WELL, Verdict, verdict
+from klog.admin.health.verdict import DOWN, WELL, PartitionCounts, Verdict, verdict
 from klog.admin.metrics import read_metrics
 from klog.admin.settings import min_isr
 from klog.client.positions import parse_position
@@ -223,19 +223,19 @@ class Gatherer:
         snapshot.now_ms = SYSTEM_CLOCK.now_ms()
         found = verdict(snapshot, ())
         new, self._new_events = tuple(self._new_events), deque(maxlen=EVENTS_MAX)
-        counts = found.counts
+        counts = found.counts or PartitionCounts(0, 0, 0, 0)
         # What else `klog status` may find is not looked for here: what seems well is not called so.
         said = str(found if self._trouble is None else Verdict(DOWN, "no broker answers"))
-        if self._trouble is None and counts is not None and found.word == WELL:
+        if self._trouble is None and found.word == WELL:
             said = f"{counted(counts.partitions, 'partition')} in sync"
         return TopTick(
             time=datetime.now(UTC),
             cluster=self._cluster.bootstrap,
             verdict=said,
             controller=None if metadata is None else metadata.controller_id,
-            partitions=0 if counts is None else counts.partitions,
-            under_replicated=0 if counts is None else counts.under_replicated,
-            offline=0 if counts is None else counts.offline,
+            partitions=counts.partitions,
+            under_replicated=counts.under_replicated,
+            offline=counts.offline,
             brokers=tuple(broker_lines(snapshot, self._numbers)),
             topics=() if metadata is None else self._topics(metadata),
             in_trouble=() if metadata is None else tuple(partition_lines(metadata)),
