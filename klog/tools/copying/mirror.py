@@ -361,32 +361,19 @@ async def mirrored_offsets(
     """What the mirror of these has committed, partition by partition; or, of groups that are wanted, what they have."""
     rows = []
     for side in sources:
-        metadata = await side.look()
-        topics = [topic for topic in metadata.topics.values() if topic.name in options.topics]
+        topics = [topic for topic in (await side.look()).topics.values() if topic.name in options.topics]
         partitions = [name for topic in topics for name in topic.names()]
-        if options.groups:
-            rows += await _offsets_of_groups(side, target, options.groups, partitions)
-            continue
-        group = group_name(options, target)
-        found = (await GroupOffsets(side).read([group], partitions))[group]
-        for one, commit in sorted(found.items()):
-            position = Position.of_commit(commit)
-            mapped = position.end if position.target == target.cluster_id else None
-            rows.append(MirroredOffset(side.bootstrap, one.topic, one.partition, position.offset, mapped))
-    return rows
-
-
-async def _offsets_of_groups(
-    side: ClusterEndpoint, target: ClusterEndpoint, wanted: GroupNames, partitions: list[TopicPartition]
-) -> list[MirroredOffset]:
-    here, there = GroupOffsets(side), GroupOffsets(target)
-    names = await here.chosen(wanted)
-    before, after = await here.read(names, partitions), await there.read(names, partitions)
-    rows = []
-    for group, commits in sorted(before.items()):
-        for one, commit in sorted(commits.items()):
-            if not is_a_mirrors(commit):
-                known = after.get(group, {}).get(one)
-                mapped = None if known is None else known.offset
-                rows.append(MirroredOffset(side.bootstrap, one.topic, one.partition, commit.offset, mapped, group))
+        here = GroupOffsets(side)
+        names = await here.chosen(options.groups) if options.groups else [group_name(options, target)]
+        there = await GroupOffsets(target).read(names if options.groups else (), partitions)
+        for group, commits in sorted((await here.read(names, partitions)).items()):
+            for one, commit in sorted(commits.items()):
+                position, known = Position.of_commit(commit), there.get(group, {}).get(one)
+                mapped = position.end if position.target == target.cluster_id else None
+                if options.groups:
+                    if is_a_mirrors(commit):
+                        continue
+                    mapped = None if known is None else known.offset
+                whose = group if options.groups else None
+                rows.append(MirroredOffset(side.bootstrap, *one, commit.offset, mapped, whose))
     return rows
