@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from klog.client.cluster import Cluster
 from klog.client.metadata import TopicNode
 from klog.client.positions import LATEST
-from klog.client.resolve import Bounds, bounds, messages_in
+from klog.client.resolve import bounds, messages_in
 from klog.config.units import Rate
 from klog.errors import GroupIsHeld, KlogError, NonEmptyGroup, UnknownTopicOrPartition, UsageError
 from klog.names import TopicPartition
@@ -252,43 +252,33 @@ class _Leg:
             return await batch_bytes_max(cluster, name), node.topic_id or ""
 
         largest, self._target_ids[name] = await self._target.patiently(have)
-        committed = (await self._offsets.read([self._mirror.group], new))[self._mirror.group]
-        positions = {one: Position.of_commit(commit) for one, commit in committed.items()}
-        within = await self._asking.patiently(lambda cluster: bounds(cluster, new))
-        started = await asyncio.gather(
-            *(self._place(one, positions.get(one), within[one], largest, first=first) for one in new)
-        )
-        for one, copy in zip(new, started, strict=True):
-            self.copies[one] = copy
-            self._mirror.copier.start(copy)
-
-    async def _place(
-        self,
-        one: TopicPartition,
-        committed: Position | None,
-        within: Bounds,
-        batch_bytes_max: int,
-        *,
-        first: bool,
-    ) -> PartitionCopy:
-        """A copy that goes on behind the last message in the target, where there is one."""
-        topic_ids = self._target.cluster_id, self._target_ids[one.topic]
-        ours = committed if committed is not None and (committed.target, committed.topic_id) == topic_ids else None
-        if ours is not None and ours.of not in ("", self._topic_ids[one.topic]):
-            raise made_again(self.side, one.topic)
         mirror = self._mirror
-        floor, below = (within.start, None) if ours is None else (ours.offset, ours.end)
-        log = await mirror.target.log(one, self._asking, one, floor=floor, below=below)
-        from_end = first and mirror.options.from_end and ours is None and log.mark is None
-        return PartitionCopy(
-            self._reader,
-            log,
-            begin=within.end if from_end else log.next_offset,
-            end=within.end if mirror.options.once else None,
-            batch_bytes_max=batch_bytes_max,
-            pace=mirror.pace,
-            codec=mirror.options.codec,
-        )
+        commits = (await self._offsets.read([mirror.group], new))[mirror.group]
+        within = await self._asking.patiently(lambda cluster: bounds(cluster, new))
+
+        async def placed(one: TopicPartition) -> PartitionCopy:
+            """A copy that goes on behind the last message in the target, where there is one."""
+            ours = Position.of_commit(commits[one]) if one in commits else None
+            if ours is not None and (ours.target, ours.topic_id) != (self._target.cluster_id, self._target_ids[name]):
+                ours = None
+            if ours is not None and ours.of not in ("", self._topic_ids[name]):
+                raise made_again(self.side, name)
+            floor, below = (within[one].start, None) if ours is None else (ours.offset, ours.end)
+            log = await mirror.target.log(one, self._asking, one, floor=floor, below=below)
+            from_end = first and options.from_end and ours is None and log.mark is None
+            return PartitionCopy(
+                self._reader,
+                log,
+                begin=within[one].end if from_end else log.next_offset,
+                end=within[one].end if options.once else None,
+                batch_bytes_max=largest,
+                pace=mirror.pace,
+                codec=options.codec,
+            )
+
+        for one, copy in zip(new, await asyncio.gather(*map(placed, new)), strict=True):
+            self.copies[one] = copy
+            mirror.copier.start(copy)
 
     async def commit(self) -> None:
         """What has moved since the last commit; after the target's acknowledgement, for that is what moves it."""
