@@ -124,9 +124,7 @@ def facts_with(*found: Curve) -> Facts:
 def test_the_plot_has_the_largest_groups_and_says_what_it_lacks() -> None:
     evil = "<b>&\u202e"
     groups = [Curve(f"g{number}", [None, 100.0 * number, 5.0], 0) for number in range(1, 9)]
-    found = _lag_plot(
-        facts_with(*groups, Curve(evil, [None, 9_000.0, 1.0], 1), Curve("old", [None, None, 7.0], 2))
-    )
+    found = _lag_plot(facts_with(*groups, Curve(evil, [None, 9_000.0, 1.0], 1), Curve("old", [None, None, 7.0], 2)))
     assert found is not None and {evil[:-1] + "\\u202e", "g8", "others"} < set(found.legend)
     assert "g1" not in found.legend and "old" not in found.legend
     svg = found.plots[0][1]
