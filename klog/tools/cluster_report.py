@@ -177,8 +177,14 @@ def _values(names: Sequence[str], values: Sequence[float]) -> dict[str, float]:
 
 
 def render(facts: Facts) -> str:
+    missing = None
+    if facts.missing:
+        missing = Section("Not on this page", heads=("What",), rows=[(_text(one),) for one in facts.missing])
+    by_trouble = sorted(
+        topic_lines(facts.metadata, {}), key=lambda one: (-one.offline, -one.under_replicated, one.topic)
+    )
     sections = [
-        _missing(facts),
+        missing,
         _plot(facts, "Messages in", "messages_in", lambda value: f"{count_text(value)}/s", "Appended by producers"),
         _plot(facts, "Bytes in", "bytes_in", lambda value: f"{size_text(value)}/s", "Appended by producers"),
         _plot(facts, "Bytes out", "bytes_out", lambda value: f"{size_text(value)}/s", "Sent to consumers"),
@@ -188,7 +194,7 @@ def render(facts: Facts) -> str:
         _table("Findings", Finding, facts.findings, FINDINGS_SHOWN),
         _table("Brokers", BrokerLine, _brokers(facts)),
         _table("Partitions in trouble", PartitionLine, partition_lines(facts.metadata)),
-        _table("Topics", TopicLine, sorted(topic_lines(facts.metadata, {}), key=_by_trouble)),
+        _table("Topics", TopicLine, by_trouble),
         _table("Groups by lag", GroupLine, group_lines(facts.snapshot.groups, {})),
         _lag_plot(facts),
         _table("Acts of the last day", ActRow, facts.acts[::-1], more="`klog events ACT` has what changed."),
@@ -214,38 +220,25 @@ def render(facts: Facts) -> str:
 
 
 def _tiles(facts: Facts) -> list[Tile]:
-    snapshot, states, controller = facts.snapshot, facts.brokers, facts.metadata.controller_id
+    states, controller = facts.brokers, facts.metadata.controller_id
     live = sum(one.state == "up" for one in states)
     counts = count_partitions(facts.metadata)
-    healthy = not counts.under_replicated and not counts.offline
-    worst = next(iter(group_lags(snapshot).most_common(1)), None)
+    not_in_sync = f"{counts.under_replicated:,} not in sync, {counts.offline:,} offline"
+    worst = next(iter(group_lags(facts.snapshot).most_common(1)), None)
+    lag, whose = "–", "no groups" if facts.snapshot.no_groups is None else "unknown"
+    if worst is not None and facts.snapshot.no_groups is None:
+        lag, whose = count_text(worst[1]), _text(f"messages, group {worst[0]}")
+    found = counted(len(facts.findings), "finding") if facts.findings else "no findings"
+    tone = {True: "good", False: "bad"}
+    led_by = f"controller {'none' if controller is None else controller}"
     return [
+        Tile("Brokers", f"{live}/{len(states)}", led_by, tone[live == len(states)]),
         Tile(
-            "Brokers",
-            f"{live}/{len(states)}",
-            f"controller {'none' if controller is None else controller}",
-            "bad" if live < len(states) else "good",
-        ),
-        Tile(
-            "Partitions",
-            f"{counts.partitions:,}",
-            f"{counts.under_replicated:,} not in sync, {counts.offline:,} offline",
-            "good" if healthy else "bad",
+            "Partitions", f"{counts.partitions:,}", not_in_sync, tone[not (counts.under_replicated or counts.offline)]
         ),
         Tile("Topics", f"{counts.topics:,}", ""),
-        Tile(
-            "Worst lag",
-            count_text(worst[1]) if worst is not None else "–",
-            _text(f"messages, group {worst[0]}") if worst is not None else "no groups",
-        )
-        if snapshot.no_groups is None
-        else Tile("Worst lag", "–", "unknown"),
-        Tile(
-            "Status",
-            counted(len(facts.findings), "finding") if facts.findings else "no findings",
-            "see below" if facts.findings else "`klog status`",
-            "bad" if facts.findings else "good",
-        ),
+        Tile("Worst lag", lag, whose),
+        Tile("Status", found, "see below" if facts.findings else "`klog status`", tone[not facts.findings]),
     ]
 
 
@@ -312,23 +305,11 @@ def _stacked(
     return plotted(title, said, plot, legend)
 
 
-def _missing(facts: Facts) -> Section | None:
-    if not facts.missing:
-        return None
-    return Section("Not on this page", heads=("What",), rows=[(_text(one),) for one in facts.missing])
-
-
 def _brokers(facts: Facts) -> list[BrokerLine]:
-    numbers = {}
-    for broker, points in facts.history.items():
-        last = points[-1].values if points else {}
-        lag, memory = (last.get(name) for name in ("replica_lag_bytes", "memory_bytes"))
-        numbers[broker] = {"lag_bytes": lag, "memory": memory}
+    last = {broker: points[-1].values for broker, points in facts.history.items() if points}
+    names = {"lag_bytes": "replica_lag_bytes", "memory": "memory_bytes"}
+    numbers = {broker: {said: values.get(name) for said, name in names.items()} for broker, values in last.items()}
     return broker_lines(facts.snapshot, numbers)
-
-
-def _by_trouble(one: TopicLine) -> tuple[int, int, str]:
-    return -one.offline, -one.under_replicated, one.topic
 
 
 def _table(title: str, row_type: type, rows: Sequence[Any], shown: int = ROWS_SHOWN, more: str = "") -> Section | None:
