@@ -224,6 +224,7 @@ def _tiles(facts: Facts) -> list[Tile]:
     live = sum(one.state == "up" for one in states)
     counts = count_partitions(facts.metadata)
     not_in_sync = f"{counts.under_replicated:,} not in sync, {counts.offline:,} offline"
+    all_in_sync = not counts.under_replicated and not counts.offline
     worst = next(iter(group_lags(facts.snapshot).most_common(1)), None)
     lag, whose = "–", "no groups" if facts.snapshot.no_groups is None else "unknown"
     if worst is not None and facts.snapshot.no_groups is None:
@@ -233,9 +234,7 @@ def _tiles(facts: Facts) -> list[Tile]:
     led_by = f"controller {'none' if controller is None else controller}"
     return [
         Tile("Brokers", f"{live}/{len(states)}", led_by, tone[live == len(states)]),
-        Tile(
-            "Partitions", f"{counts.partitions:,}", not_in_sync, tone[not (counts.under_replicated or counts.offline)]
-        ),
+        Tile("Partitions", f"{counts.partitions:,}", not_in_sync, tone[all_in_sync]),
         Tile("Topics", f"{counts.topics:,}", ""),
         Tile("Worst lag", lag, whose),
         Tile("Status", found, "see below" if facts.findings else "`klog status`", tone[not facts.findings]),
