@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from klog.admin import acts, group_lag, groups
@@ -110,7 +111,10 @@ async def known_of(
     events, no_events = await events_since(
         cluster, EventFilter(kinds=KINDS), since, most=EVENTS_MAX, within_s=timeout_s
     )
-    about = await _acts(zookeeper) if snapshot.no_zookeeper is None else []
+    about: list[ActRow] = []
+    if snapshot.no_zookeeper is None:
+        with suppress(KlogError):  # an act is one more step, and no chain needs it
+            about = await asyncio.to_thread(acts.list_acts, await zookeeper())
     return Known(snapshot, in_turn(events), no_events, about)
 
 
@@ -211,25 +215,14 @@ async def message_facts(cluster: Cluster, name: TopicPartition, offset: int) -> 
     try:
         bounds = (await resolve.bounds(cluster, [name]))[name]
         times = (await cluster.to_leaders({name: [bounds.start]}, leader_requests.message_times))[name]
+        try:
+            place = await locate(cluster, name, offset)
+        except OffsetOutOfRange:
+            place = None
     except KlogError as error:
         return MessageFacts(name, offset, failed=error.message)
     first = times.get(bounds.start) if times is not None and not isinstance(times, KlogError) else None
-    try:
-        place = await locate(cluster, name, offset)
-    except OffsetOutOfRange:
-        place = None
-    except KlogError as error:
-        return MessageFacts(name, offset, failed=error.message)
     return MessageFacts(name, offset, bounds.start, bounds.end, place, values, first_time(first))
-
-
-async def _acts(zookeeper: Callable[[], Awaitable[ZooKeeper]]) -> list[ActRow]:
-    """None without ZooKeeper: an act is one more step, and no chain needs it."""
-    try:
-        session = await zookeeper()
-        return await asyncio.to_thread(acts.list_acts, session)
-    except KlogError:
-        return []
 
 
 def parsed(subject: list[str]) -> Subject:
