@@ -17,7 +17,7 @@ import struct
 from base64 import b64encode
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from klog.client.headers import Headers, HeadersOf, headers_of
 from klog.errors import UsageError
@@ -208,18 +208,17 @@ def _time(modifier: str | None, text: str) -> Formatter:
     return show
 
 
-class _Header:
-    __slots__ = ("_content", "_name")
+class _Header(NamedTuple):
+    """As the letters for key and value want it."""
 
-    def __init__(self, name: str, content: bytes | None) -> None:
-        self._name = name
-        self._content = content
+    name: str
+    content: bytes | None
 
     def key(self) -> bytes:
-        return self._name.encode()
+        return self.name.encode()
 
     def value(self) -> bytes | None:
-        return self._content
+        return self.content
 
 
 def _each_header(form: str, text: str, headers: HeadersOf) -> Formatter:

@@ -228,11 +228,14 @@ class Reader:
         if self._merge is not None:
             self._merge_on(self._merge, self._options.settle_s)
         while not self._is_done:
-            while self._dropped:
-                self._let_go(self._dropped.popleft())
-            while self._added:
-                self._take_on(self._added.popleft())
+            self._hear_of_topics()
             self._write(self._next_run())
+
+    def _hear_of_topics(self) -> None:
+        while self._dropped:
+            self._let_go(self._dropped.popleft())
+        while self._added:
+            self._take_on(self._added.popleft())
 
     def add(self, partitions: Iterable[TopicPartition]) -> None:
         """Partitions that are new: once what comes is read, theirs is too, from the start. Any thread."""
