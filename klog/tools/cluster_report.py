@@ -12,14 +12,18 @@ import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from klog import __version__
 from klog.admin import acts
 from klog.admin.acts import ActRow
 from klog.admin.health.findings import Finding
+from klog.admin.health.snapshot import Snapshot, Where
 from klog.admin.health.verdict import BrokerState, broker_states, count_partitions, group_lags
+from klog.client.cluster import Cluster
+from klog.client.metadata import Metadata
 from klog.client.positions import parse_position
+from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import KlogError, MalformedRequest, TimedOut
 from klog.names import counted
 from klog.protocol.apis import ApiKey
@@ -43,12 +47,6 @@ from klog.tools.top.facts import (
     partition_lines,
     topic_lines,
 )
-
-if TYPE_CHECKING:
-    from klog.admin.health.snapshot import Snapshot, Where
-    from klog.client.cluster import Cluster
-    from klog.client.metadata import Metadata
-    from klog.coordination.zookeeper import ZooKeeper
 
 DAY_MS: Final = 86_400_000
 MINUTE_MS: Final = 60_000

@@ -12,8 +12,9 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from klog.client.cluster import Cluster
 from klog.client.positions import Position, Range, parse_position
 from klog.coordination.acts import Actor
 from klog.errors import KlogError, NoSuchThing, UnknownTopicOrPartition, UsageError
@@ -22,9 +23,6 @@ from klog.render.value_texts import clock_text
 from klog.security.quotas import QuotaKey, told_value
 from klog.tools.tail import tail
 from klog.tools.tail_options import TailOptions
-
-if TYPE_CHECKING:
-    from klog.client.cluster import Cluster
 
 Event = Mapping[str, Any]
 

@@ -18,18 +18,15 @@ from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
-from klog.admin.group_lag import of_groups
+from klog.admin.group_lag import LagRow, of_groups
 from klog.client.answers import check
+from klog.client.cluster import Cluster
 from klog.errors import KlogError, MalformedRequest, Refused
 from klog.names import TopicPartition
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
-
-if TYPE_CHECKING:
-    from klog.admin.group_lag import LagRow
-    from klog.client.cluster import Cluster
 
 DAY_MS: Final = 86_400_000
 MINUTE_MS: Final = 60_000

@@ -11,15 +11,13 @@ from __future__ import annotations
 import binascii
 from base64 import b64decode
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from klog.client.headers import check_header_name
 from klog.errors import UsageError
 from klog.render.jsonl import Content, from_line, parse_partition, parse_timestamp
 from klog.tools.formats import tokens
-
-if TYPE_CHECKING:
-    from klog.tools.produce_options import ProduceOptions
+from klog.tools.produce_options import ProduceOptions
 
 LineReader = Callable[[bytes], Content]
 """Raises UsageError for a line that is not of the form."""

@@ -12,22 +12,20 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, BinaryIO
+from typing import BinaryIO
 
 from klog.admin.answers import check_partitions
 from klog.admin.settings import setting_of
 from klog.admin.topics import create_topic
 from klog.admin.waiting import tell_waiting, why_not_taken
+from klog.client.cluster import Cluster
+from klog.client.metadata import TopicNode
 from klog.errors import InvalidTopic, KlogError, UnknownTopicOrPartition
 from klog.names import INTERNAL_TOPICS, check_topic_name, counted
 from klog.render.jsonl import rfc3339
+from klog.tools.deliveries import Line, LineRange, PartitionReceipt, Rejects
 from klog.tools.produce_options import ProduceOptions
 from klog.tools.sender import Sender
-
-if TYPE_CHECKING:
-    from klog.client.cluster import Cluster
-    from klog.client.metadata import TopicNode
-    from klog.tools.deliveries import Line, LineRange, PartitionReceipt, Rejects
 
 GRACE_S = 0.5
 """After an interruption: how long to wait for acknowledgements that are under way. The command has a second in all."""

@@ -10,14 +10,15 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import IO, TYPE_CHECKING, BinaryIO, Final, Literal
+from typing import IO, BinaryIO, Final, Literal
 
-from klog.admin.quarantine import check_no_doubles
+from klog.admin.quarantine import LostRow, check_no_doubles
 from klog.client.answers import check
+from klog.client.cluster import Cluster
 from klog.errors import KlogError
 from klog.names import counted
 from klog.protocol.apis import ApiKey
-from klog.record.records import each_record
+from klog.record.records import Record, each_record
 from klog.render.jsonl import Content, to_line
 from klog.storage.checking import Found, check_batches
 from klog.tools.message_formatter import MessageFormatter
@@ -25,11 +26,6 @@ from klog.tools.produce import produce
 from klog.tools.produce_options import ProduceOptions
 from klog.tools.replica_reader import message_of
 from klog.tools.tail_options import TailOptions
-
-if TYPE_CHECKING:
-    from klog.admin.quarantine import LostRow
-    from klog.client.cluster import Cluster
-    from klog.record.records import Record
 
 READ_BYTES: Final = 1 << 20
 SHOWN_AT_ONCE: Final = 10_000

@@ -13,11 +13,12 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as Assigned
 
+from klog.client.cluster import Cluster
 from klog.client.headers import headers_from
 from klog.client.servers import librdkafka_servers
 from klog.errors import (
@@ -33,9 +34,6 @@ from klog.tools.librdkafka import ConnectionErrors, made
 from klog.tools.message_formatter import Message, MessageFormatter
 from klog.tools.tail_options import Sink, Span, TailOptions
 from klog.tools.time_merge import Partition, TimeMerge
-
-if TYPE_CHECKING:
-    from klog.client.cluster import Cluster
 
 RUN_MESSAGES = 500
 """Taken at once. With runs of some thousand, the memory of each is given back to the system and asked for again, which

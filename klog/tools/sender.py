@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
@@ -18,17 +18,14 @@ from klog.client.audit import Auditor, with_stamp
 from klog.client.audit_publisher import AuditPublisher, settle_delivery
 from klog.client.producer_settings import audit_settings, bound_messages
 from klog.client.send_errors import undelivered, untaken
+from klog.config.units import Rate
 from klog.errors import KlogError, MessageTooLarge, UsageError
 from klog.render.jsonl import Content
-from klog.tools.deliveries import Deliveries, Line, LineRange, PartitionReceipt, Several, plain, ranges
+from klog.tools.deliveries import Deliveries, Line, LineRange, PartitionReceipt, Rejects, Several, plain, ranges
 from klog.tools.input_messages import lines, wholes
 from klog.tools.librdkafka import made, producer_settings
 from klog.tools.line_format import line_reader
-
-if TYPE_CHECKING:
-    from klog.config.units import Rate
-    from klog.tools.deliveries import Rejects
-    from klog.tools.produce_options import ProduceOptions
+from klog.tools.produce_options import ProduceOptions
 
 RECONNECT_MS_MAX = 1000
 """A broker that is back is found so soon; librdkafka's own bound is 10 s."""

@@ -5,21 +5,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from klog.admin.health.findings import Finding, causes
 from klog.admin.health.rules import SUBJECTS, judge
 from klog.admin.health.snapshot import Snapshot, Where, take_snapshot
+from klog.client.cluster import Cluster
+from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import GroupIdNotFound, KlogError
 from klog.tools.events import last_addresses
 from klog.tools.why.causes import thing_of, why_thing
 from klog.tools.why.gathering import group_facts, known_of
 from klog.tools.why.group_causes import GroupFacts, why_group
-
-if TYPE_CHECKING:
-    from klog.client.cluster import Cluster
-    from klog.coordination.zookeeper import ZooKeeper
-    from klog.tools.why.steps import Known, Step
+from klog.tools.why.steps import Known, Step
 
 LOOK_AGAIN_S: Final = 0.5
 SOUGHT_MAX: Final = 20

@@ -16,19 +16,17 @@ import asyncio
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from klog.admin.answers import code_and_message
 from klog.client.answers import check, error_in
+from klog.client.cluster import Cluster
+from klog.client.metadata import PartitionNode, TopicNode
 from klog.client.partition_requests import by_partition, by_topic
 from klog.errors import CannotConnect, KlogError, Refused
 from klog.metrics import Count
 from klog.names import TopicPartition, regular_expression
 from klog.protocol.apis import ApiKey
-
-if TYPE_CHECKING:
-    from klog.client.cluster import Cluster
-    from klog.client.metadata import PartitionNode, TopicNode
 
 BATCH_BYTES: Final = 64 * 1024 * 1024
 """Asked of a broker at once: a tenth of a second at the least rate that is expected, and a bound on what a stop waits

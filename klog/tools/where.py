@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from klog.client import resolve
 from klog.client.answers import error_in
+from klog.client.cluster import Cluster
 from klog.errors import KlogError, OffsetOutOfRange, Refused
 from klog.names import TopicPartition
+from klog.net.channel import Channel
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from klog.client.cluster import Cluster
-    from klog.net.channel import Channel
 
 
 @dataclass(frozen=True, slots=True)

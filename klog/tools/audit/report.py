@@ -16,10 +16,11 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from klog.admin.brokers import clock_ms
 from klog.client.audit import TOPIC
+from klog.client.cluster import Cluster
 from klog.client.positions import Anchor, Range
 from klog.errors import NoSuchThing, UsageError
 from klog.metrics import Count
@@ -28,9 +29,6 @@ from klog.tools.audit.compare import Judgement, State, sent
 from klog.tools.audit.ledger import Ledger, read_ledger
 from klog.tools.audit.tally import Window
 from klog.tools.audit.tiers import ClusterTier, ExportTier, RunTier, Tier
-
-if TYPE_CHECKING:
-    from klog.client.cluster import Cluster
 
 GRACE_MS: Final = 60_000
 """How long after its end a window is left alone: producers publish, followers and mirrors catch up."""

@@ -11,10 +11,11 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from klog.client.audit import TOPIC, VERSION
 from klog.client.audit_publisher import ensure_audit_topic
+from klog.client.cluster import Cluster
 from klog.client.producer import Producer
 from klog.client.resolve import bounds
 from klog.client.servers import librdkafka_servers
@@ -28,9 +29,6 @@ from klog.tools.audit.report import LIVE, AuditRow
 from klog.tools.audit.tally import Found, Origin, Tally
 from klog.tools.audit.tiers import STAMPS
 from klog.tools.reader import read_ranges
-
-if TYPE_CHECKING:
-    from klog.client.cluster import Cluster
 
 ROWS_MAX: Final = 2000
 """Windows and producers in one message of the audit topic: with the longest names of hosts, below a megabyte."""

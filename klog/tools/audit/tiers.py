@@ -6,9 +6,10 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from klog.admin.settings import setting_of
+from klog.client.cluster import Cluster
 from klog.client.positions import Anchor, Position
 from klog.client.resolve import bounds, resolve, total_in
 from klog.errors import Refused, UnknownTopicOrPartition, UsageError
@@ -17,9 +18,6 @@ from klog.tools.audit.compare import Judgement, State, by_number, by_stamps
 from klog.tools.audit.ledger import Ledger
 from klog.tools.audit.tally import Tally, Window
 from klog.tools.reader import read_ranges
-
-if TYPE_CHECKING:
-    from klog.client.cluster import Cluster
 
 Judged = dict[Window, Judgement]
 Offsets = dict[TopicPartition, int]

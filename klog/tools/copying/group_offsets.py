@@ -16,18 +16,16 @@ import json
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from klog.client import group_requests
 from klog.client.answers import check
+from klog.client.cluster import Cluster
 from klog.client.partition_requests import by_partition
 from klog.errors import IllegalGeneration, NonEmptyGroup, UnknownMemberId, UsageError
 from klog.names import TopicPartition, regular_expression
 from klog.protocol.apis import ApiKey
 from klog.tools.copying.cluster_endpoint import ClusterEndpoint
-
-if TYPE_CHECKING:
-    from klog.client.cluster import Cluster
 
 PARTITIONS_AT_ONCE = 1000
 """Of one commit: a coordinator takes about a megabyte of metadata in each."""

@@ -9,27 +9,23 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from klog.admin.answers import code_and_message
 from klog.client import leader_requests
+from klog.client.cluster import Cluster
 from klog.client.positions import END, START, Anchor, Range
 from klog.client.resolve import timestamps
+from klog.config.units import Rate
 from klog.errors import KlogError, Refused, UsageError
 from klog.metrics import Count
 from klog.names import TopicPartition
+from klog.tools.copying.cluster_endpoint import ClusterEndpoint
 from klog.tools.copying.copier import Budget, Copier, PartitionCopy
-from klog.tools.copying.rate_limiter import AsWritten, AtRate
+from klog.tools.copying.rate_limiter import AsWritten, AtRate, RateLimiter
 from klog.tools.copying.source import SourceReader
 from klog.tools.copying.target import AT_END, AT_LEAST_ONCE, Target, TargetLog
 from klog.tools.copying.topics import batch_bytes_max, matching_topic
 from klog.tools.tail import spans_of
-
-if TYPE_CHECKING:
-    from klog.client.cluster import Cluster
-    from klog.config.units import Rate
-    from klog.tools.copying.cluster_endpoint import ClusterEndpoint
-    from klog.tools.copying.rate_limiter import RateLimiter
 
 Ranges = dict[TopicPartition, tuple[int, int]]
 

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from klog.admin.settings import describe_settings, setting_of
 from klog.admin.topics import alter_topic, create_topic
+from klog.client.cluster import Cluster
 from klog.errors import InconsistentTopicId, InvalidConfig, InvalidPartitions, UnknownTopicOrPartition
 from klog.names import counted, regular_expression
-
-if TYPE_CHECKING:
-    from klog.client.cluster import Cluster
-    from klog.tools.copying.cluster_endpoint import ClusterEndpoint
+from klog.tools.copying.cluster_endpoint import ClusterEndpoint
 
 BATCH_BYTES_MAX = 1_048_588
 """Kafka's default of ``max.message.bytes``, where it cannot be asked for."""

@@ -6,18 +6,15 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
+from klog.client.cluster import Cluster
 from klog.client.positions import END, START
+from klog.names import TopicPartition
 from klog.tools.perf.measurement import MIB, Clock, Measurement, csv_time
 from klog.tools.reader import Reader
 from klog.tools.tail import spans_of
 from klog.tools.tail_options import Span, TailOptions
-
-if TYPE_CHECKING:
-    from klog.client.cluster import Cluster
-    from klog.names import TopicPartition
-
 
 FETCH_BYTES_MAX = 1_000_000_000
 """librdkafka takes no more."""

@@ -10,10 +10,11 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from confluent_kafka import KafkaException, Producer
 
+from klog.client.cluster import Cluster
 from klog.client.producer_settings import MESSAGE_BYTES_MAX
 from klog.config.units import Rate
 from klog.errors import UsageError
@@ -21,9 +22,6 @@ from klog.names import counted
 from klog.tools.librdkafka import made, producer_settings
 from klog.tools.perf.measurement import GRACE_S, MIB, Clock, Latencies, Measurement, csv_time
 from klog.tools.sender import Pace
-
-if TYPE_CHECKING:
-    from klog.client.cluster import Cluster
 
 POOL_BYTES = 1 << 16
 """Letters of which messages are cut, so that no two are alike and compression has something to do."""

@@ -6,16 +6,13 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from klog.admin.brokers import shares
-from klog.admin.group_lag import of_groups
+from klog.admin.group_lag import LagRow, of_groups
+from klog.admin.health.snapshot import Snapshot
 from klog.admin.health.verdict import broker_states, count_partitions, fullest_dir
-
-if TYPE_CHECKING:
-    from klog.admin.group_lag import LagRow
-    from klog.admin.health.snapshot import Snapshot
-    from klog.client.metadata import Metadata, PartitionNode
+from klog.client.metadata import Metadata, PartitionNode
 
 
 @dataclass(frozen=True, slots=True)

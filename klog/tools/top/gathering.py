@@ -20,26 +20,23 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 from klog.admin import group_lag
 from klog.admin.health.snapshot import Snapshot, ask_brokers
 from klog.admin.health.verdict import DOWN, WELL, PartitionCounts, Verdict, verdict
 from klog.admin.metrics import read_metrics
 from klog.admin.settings import min_isr
+from klog.client.cluster import Cluster
+from klog.client.metadata import Metadata
 from klog.client.positions import parse_position
 from klog.clock import SYSTEM_CLOCK
+from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import KlogError, Refused, SessionLost
 from klog.names import counted
 from klog.tools.events import Event, EventFilter, last_addresses, read_events
 from klog.tools.top.facts import GroupLine, TopicLine, TopTick, broker_lines, group_lines, partition_lines, topic_lines
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from klog.client.cluster import Cluster
-    from klog.client.metadata import Metadata
-    from klog.coordination.zookeeper import ZooKeeper
 
 PAUSES: Final = 250
 PAUSE_MAX_S: Final = 15.0

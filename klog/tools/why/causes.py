@@ -6,11 +6,11 @@ The first step is the symptom, the last one the cause with what helps. Without a
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
 
 from klog.admin.health.dead import hangs_do, how_to_start, mend_disk, mend_first, never_was, never_was_do
 from klog.admin.health.odds import clocks
 from klog.admin.log_dirs import ROOM_BYTES_MIN
+from klog.client.metadata import PartitionNode
 from klog.config.topic import effective_min_isr
 from klog.coordination import paths
 from klog.names import TopicPartition, counted
@@ -28,10 +28,6 @@ from klog.tools.why.steps import (
     time_of,
     told,
 )
-
-if TYPE_CHECKING:
-    from klog.client.metadata import PartitionNode
-
 
 Thing = str | TopicPartition | int
 """A topic, a partition or a broker."""

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from klog.admin import acls
+from klog.client.cluster import Cluster
 from klog.clock import SYSTEM_CLOCK
 from klog.errors import KlogError
 from klog.names import TAIL_GROUP, counted
 from klog.security.permissions import Operation, parse_resource, word_of_text
 from klog.tools.events import Event
 from klog.tools.why.steps import Step, events_of, moment, time_of
-
-if TYPE_CHECKING:
-    from klog.client.cluster import Cluster
 
 KIND: Final = "denied"
 SHOWN_MAX: Final = 10

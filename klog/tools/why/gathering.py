@@ -5,18 +5,21 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from klog.admin import acts, group_lag, groups
+from klog.admin.acts import ActRow
 from klog.admin.health.rules import judge
-from klog.admin.health.snapshot import Where, take_snapshot
+from klog.admin.health.snapshot import Snapshot, Where, take_snapshot
 from klog.admin.metrics import read_metrics
 from klog.admin.settings import topic_values
 from klog.client import leader_requests, resolve
+from klog.client.cluster import Cluster
 from klog.client.positions import parse_position
 from klog.coordination import group_slots
 from klog.coordination import groups as registry
 from klog.coordination.group_states import COORDINATOR
+from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import GroupIdNotFound, KlogError, NoSuchThing, OffsetOutOfRange, Refused, UsageError
 from klog.names import TopicPartition, near_hint
 from klog.tools.events import SUBJECT_KINDS, EventFilter, check_subject, events_since, in_turn, last_addresses
@@ -30,12 +33,6 @@ from klog.tools.why.produce_causes import PATTERNS, Reading, pace, why_slow
 from klog.tools.why.steps import KINDS, SINCE, Known, Step
 from klog.tools.why.throttling import KIND as THROTTLED
 from klog.tools.why.throttling import why_throttled
-
-if TYPE_CHECKING:
-    from klog.admin.acts import ActRow
-    from klog.admin.health.snapshot import Snapshot
-    from klog.client.cluster import Cluster
-    from klog.coordination.zookeeper import ZooKeeper
 
 WATCHED_S: Final = 1.0
 """How long brokers' times are watched for slow produce requests."""

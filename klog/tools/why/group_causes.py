@@ -10,19 +10,17 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from klog.admin.group_lag import LagRow
 from klog.admin.health.group_looks import look_of
 from klog.coordination import paths
 from klog.coordination.group_states import COORDINATOR
+from klog.coordination.groups import Group
 from klog.names import TopicPartition, counted, first_few
 from klog.tools.events import Event, EventFilter
 from klog.tools.why.causes import broker_steps, partition_steps, why_gone
 from klog.tools.why.steps import Known, Step, listed, moment, shortened_by, time_of, told
-
-if TYPE_CHECKING:
-    from klog.admin.group_lag import LagRow
-    from klog.coordination.groups import Group
 
 LOOP_WITHIN: Final = timedelta(minutes=10)
 LOOP_MIN: Final = 5

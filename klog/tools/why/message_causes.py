@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from klog.admin.acts import SETTINGS
+from klog.admin.quarantine import LostRow
 from klog.names import TopicPartition, counted
 from klog.tools.events import EventFilter
+from klog.tools.where import Place
 from klog.tools.why.causes import is_well, partition_steps
 from klog.tools.why.steps import Known, Step, deleted_by, moment, shortened_by, time_of
-
-if TYPE_CHECKING:
-    from klog.admin.quarantine import LostRow
-    from klog.tools.where import Place
 
 RETENTION_MS: Final = "retention.ms"
 RETENTION_BYTES: Final = "retention.bytes"

@@ -8,19 +8,16 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from klog.admin.acts import SETTINGS
+from klog.admin.acts import SETTINGS, ActRow
+from klog.admin.health.snapshot import Snapshot
+from klog.client.cluster import Cluster
+from klog.client.metadata import Metadata
 from klog.client.positions import parse_position
 from klog.coordination.acts import RECORDS_ACT
 from klog.names import first_few
 from klog.tools.events import Event, EventFilter, in_turn, read_events, row
-
-if TYPE_CHECKING:
-    from klog.admin.acts import ActRow
-    from klog.admin.health.snapshot import Snapshot
-    from klog.client.cluster import Cluster
-    from klog.client.metadata import Metadata
 
 LEADER_KINDS: Final = ("leader-elected", "unclean-election", "partition-offline")
 ISR_KINDS: Final = ("isr-changed", "isr-expanded", "isr-shrunk")

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from klog.admin.quotas import read_quotas
+from klog.client.cluster import Cluster
 from klog.clock import SYSTEM_CLOCK
 from klog.coordination.quotas import QUOTA_ACT
 from klog.names import counted
 from klog.security.quotas import DEFAULT, Entity, Limit, QuotaKey, QuotaTable, told_value
 from klog.tools.events import Event, row
 from klog.tools.why.steps import Step, events_of, moment, time_of
-
-if TYPE_CHECKING:
-    from klog.client.cluster import Cluster
 
 KIND: Final = "throttled"
 SHOWN_MAX: Final = 10
