@@ -13,16 +13,17 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from klog.admin.answers import check_partitions
+from klog.client.cluster import Cluster
+from klog.client.metadata import TopicNode
 from klog.client.positions import EARLIEST, END, Anchor, Position
+from klog.client.resolve import bounds, replica_bounds, resolve, total_in
 from klog.errors import KlogError, ReplicaNotAvailable, UnknownTopicOrPartition, UsageError
 from klog.names import INTERNAL_TOPICS, TopicPartition
 from klog.tools.message_formatter import MessageFormatter, compile_names
 from klog.tools.tail_options import Sink, Span, TailOptions
 
 if TYPE_CHECKING:
-    from klog.client.cluster import Cluster
-    from klog.client.metadata import TopicNode
-    from klog.tools.reader import Reader
+    from klog.tools.reader import Reader  # which loads librdkafka
 
 PARTITIONS_MAX = 100_000
 """More than any cluster has; bounds what ``0-99999999`` would make."""
@@ -47,8 +48,6 @@ async def tail(
     ``note`` gets sentences for stderr ("1204 earlier: -o start"), from this task's thread. Never makes a topic:
     UnknownTopicOrPartition. BrokenPipeError of the sink comes through.
     """
-    from klog.client.resolve import total_in
-
     check_options(options)
     begin, end, follow = _reach(options)
     named = list(topics)
@@ -188,8 +187,6 @@ async def spans_of(
 
     With ``replica`` of those partitions that this broker has, up to what it knows to be committed.
     """
-    from klog.client.resolve import bounds, replica_bounds, resolve
-
     names: list[TopicPartition] = []
     for topic in dict.fromkeys(topics):
         node = await cluster.topic(topic)
