@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from klog.tools.audit.numbers import NumberSet
+
 from bench.figure3.delays import Spread
 from bench.figure3.watch import WINDOW_MS, tally_of_table
 from klog.client.audit import HEADER
@@ -21,7 +23,6 @@ from klog.client.resolve import bounds
 from klog.names import TopicPartition
 from klog.tools.audit.compare import State, by_stamps
 from klog.tools.audit.ledger import Ledger, Produced, read_ledger
-from klog.tools.audit.numbers import NumberSet
 from klog.tools.audit.tally import UNSTAMPED, Origin, Tally, Window
 from klog.tools.reader import read_ranges
 

@@ -120,7 +120,7 @@ async def produce(
     from klog.tools import produce as producing
     from klog.tools.deliveries import Rejects
     from klog.tools.input_messages import parse_delimiter
-    from klog.tools.produce_options import ProduceOptions
+    from klog.tools.options import ProduceOptions
 
     if keep_partitions and partition is not None:
         raise UsageError("-p and --keep-partitions exclude each other")

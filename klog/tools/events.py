@@ -21,8 +21,8 @@ from klog.errors import KlogError, NoSuchThing, UnknownTopicOrPartition, UsageEr
 from klog.names import EVENTS_TOPIC, counted, host_port
 from klog.render.value_texts import clock_text
 from klog.security.quotas import QuotaKey, told_value
+from klog.tools.options import TailOptions
 from klog.tools.tail import tail
-from klog.tools.tail_options import TailOptions
 
 Event = Mapping[str, Any]
 

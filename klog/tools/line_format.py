@@ -17,7 +17,7 @@ from klog.client.headers import check_header_name
 from klog.errors import UsageError
 from klog.render.jsonl import Content, from_line, parse_partition, parse_timestamp
 from klog.tools.formats import tokens
-from klog.tools.produce_options import ProduceOptions
+from klog.tools.options import ProduceOptions
 
 LineReader = Callable[[bytes], Content]
 """Raises UsageError for a line that is not of the form."""

@@ -14,8 +14,8 @@ from klog.render.visible import visible_bytes, visible_json_bytes
 from klog.tools.formats import Watermark, compile_format
 
 if TYPE_CHECKING:
+    from klog.tools.options import TailOptions
     from klog.tools.schemas import MessageDecoder
-    from klog.tools.tail_options import TailOptions
 
 Message = Any
 """confluent-kafka's, which has no types, or what has its methods."""

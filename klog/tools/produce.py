@@ -24,7 +24,7 @@ from klog.errors import InvalidTopic, KlogError, UnknownTopicOrPartition
 from klog.names import INTERNAL_TOPICS, check_topic_name, counted
 from klog.render.jsonl import rfc3339
 from klog.tools.deliveries import Line, LineRange, PartitionReceipt, Rejects
-from klog.tools.produce_options import ProduceOptions
+from klog.tools.options import ProduceOptions
 from klog.tools.sender import Sender
 
 GRACE_S = 0.5

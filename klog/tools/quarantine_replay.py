@@ -22,10 +22,9 @@ from klog.record.records import Record, each_record
 from klog.render.jsonl import Content, to_line
 from klog.storage.checking import Found, check_batches
 from klog.tools.message_formatter import MessageFormatter
+from klog.tools.options import ProduceOptions, TailOptions
 from klog.tools.produce import produce
-from klog.tools.produce_options import ProduceOptions
 from klog.tools.replica_reader import message_of
-from klog.tools.tail_options import TailOptions
 
 READ_BYTES: Final = 1 << 20
 SHOWN_AT_ONCE: Final = 10_000

@@ -32,7 +32,7 @@ from klog.render.jsonl import timestamp_of
 from klog.security.errors import TopicAuthorizationFailed
 from klog.tools.librdkafka import ConnectionErrors, made
 from klog.tools.message_formatter import Message, MessageFormatter
-from klog.tools.tail_options import Sink, Span, TailOptions
+from klog.tools.options import Sink, Span, TailOptions
 from klog.tools.time_merge import Partition, TimeMerge
 
 RUN_MESSAGES = 500

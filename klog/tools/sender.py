@@ -25,7 +25,7 @@ from klog.tools.deliveries import Deliveries, Line, LineRange, PartitionReceipt,
 from klog.tools.input_messages import lines, wholes
 from klog.tools.librdkafka import made, producer_settings
 from klog.tools.line_format import line_reader
-from klog.tools.produce_options import ProduceOptions
+from klog.tools.options import ProduceOptions
 
 RECONNECT_MS_MAX = 1000
 """A broker that is back is found so soon; librdkafka's own bound is 10 s."""

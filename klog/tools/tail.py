@@ -20,7 +20,7 @@ from klog.client.resolve import bounds, replica_bounds, resolve, total_in
 from klog.errors import KlogError, ReplicaNotAvailable, UnknownTopicOrPartition, UsageError
 from klog.names import INTERNAL_TOPICS, TopicPartition
 from klog.tools.message_formatter import MessageFormatter, compile_names
-from klog.tools.tail_options import Sink, Span, TailOptions
+from klog.tools.options import Sink, Span, TailOptions
 
 if TYPE_CHECKING:
     from klog.tools.reader import Reader  # which loads librdkafka

@@ -18,8 +18,7 @@ from klog.tools.formats import compile_format
 from klog.tools.input_messages import lines, parse_delimiter
 from klog.tools.line_format import line_reader
 from klog.tools.message_formatter import MessageFormatter
-from klog.tools.produce_options import ProduceOptions
-from klog.tools.tail_options import TailOptions
+from klog.tools.options import ProduceOptions, TailOptions
 from tests.rows import each
 
 BLOBS = st.one_of(st.none(), st.binary(max_size=20), st.text(max_size=20).map(str.encode))

@@ -18,10 +18,9 @@ from klog.client.cluster import Cluster
 from klog.client.positions import Range, parse_range
 from klog.config.units import Rate
 from klog.errors import TimedOut, UnknownTopicOrPartition, UsageError
+from klog.tools.options import ProduceOptions, TailOptions
 from klog.tools.produce import Receipt, produce
-from klog.tools.produce_options import ProduceOptions
 from klog.tools.tail import parse_partitions, tail
-from klog.tools.tail_options import TailOptions
 from tests.broker_fixture import RunningBroker
 from tests.murmur2 import murmur2
 from tests.rows import each

@@ -16,9 +16,9 @@ from klog.client.positions import parse_range
 from klog.client.servers import silent_logger
 from klog.errors import UnknownTopicOrPartition
 from klog.names import TopicPartition
+from klog.tools.options import Span, TailOptions
 from klog.tools.reader import Reader
 from klog.tools.tail import tail
-from klog.tools.tail_options import Span, TailOptions
 from tests.broker_fixture import RunningBroker
 from tests.tools.verbs import Arrivals, delete_before, make_topic, send
 

@@ -15,8 +15,8 @@ from klog.client.cluster import Cluster
 from klog.client.positions import parse_range
 from klog.errors import GroupIsHeld, TimedOut
 from klog.names import TopicPartition
+from klog.tools.options import TailOptions
 from klog.tools.tail import tail
-from klog.tools.tail_options import TailOptions
 from tests.broker_fixture import RunningBroker
 from tests.tools.verbs import make_topic, read, run
 

@@ -11,10 +11,9 @@ from klog.admin.topics import create_topic, delete_topics, preview_deletion
 from klog.client.cluster import Cluster
 from klog.client.positions import parse_range
 from klog.errors import UnknownTopicOrPartition
+from klog.tools.options import ProduceOptions, TailOptions
 from klog.tools.produce import produce
-from klog.tools.produce_options import ProduceOptions
 from klog.tools.tail import tail
-from klog.tools.tail_options import TailOptions
 from tests.broker_fixture import RunningBroker
 from tests.tools.verbs import Arrivals, make_topic, read, send
 

@@ -15,11 +15,10 @@ from klog.admin.health.snapshot import Where
 from klog.admin.topics import create_topic, delete_topics, preview_deletion
 from klog.client.cluster import Cluster
 from klog.protocol.apis import ApiKey
+from klog.tools.options import ProduceOptions, TailOptions
 from klog.tools.produce import Receipt, produce
-from klog.tools.produce_options import ProduceOptions
 from klog.tools.status import look
 from klog.tools.tail import tail
-from klog.tools.tail_options import TailOptions
 
 T = TypeVar("T")
 

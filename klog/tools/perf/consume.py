@@ -11,10 +11,10 @@ from typing import Any, ClassVar
 from klog.client.cluster import Cluster
 from klog.client.positions import END, START
 from klog.names import TopicPartition
+from klog.tools.options import Span, TailOptions
 from klog.tools.perf.measurement import MIB, Clock, Measurement, csv_time
 from klog.tools.reader import Reader
 from klog.tools.tail import spans_of
-from klog.tools.tail_options import Span, TailOptions
 
 FETCH_BYTES_MAX = 1_000_000_000
 """librdkafka takes no more."""
