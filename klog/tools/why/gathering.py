@@ -25,14 +25,11 @@ from klog.names import TopicPartition, near_hint
 from klog.tools.events import SUBJECT_KINDS, EventFilter, check_subject, events_since, in_turn, last_addresses
 from klog.tools.where import locate
 from klog.tools.why.causes import Thing, thing_of, why_gone, why_thing
-from klog.tools.why.denials import KIND as DENIED
-from klog.tools.why.denials import why_denied
 from klog.tools.why.group_causes import JOINING, GroupFacts, why_group
 from klog.tools.why.message_causes import RETENTION_BYTES, RETENTION_MS, MessageFacts, first_time, why_message
 from klog.tools.why.produce_causes import PATTERNS, Reading, pace, why_slow
+from klog.tools.why.refusals import DENIED, THROTTLED, why_denied, why_throttled
 from klog.tools.why.steps import KINDS, SINCE, Known, Step
-from klog.tools.why.throttling import KIND as THROTTLED
-from klog.tools.why.throttling import why_throttled
 
 WATCHED_S: Final = 1.0
 """How long brokers' times are watched for slow produce requests."""

@@ -1,4 +1,6 @@
-"""Why a client has to wait: from the events that brokers left to the quota that applies now, and how to lift it."""
+"""Why a principal is denied, or a client has to wait: from the events that brokers left to the rule or the quota that
+applies now, and how to lift it.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +8,72 @@ import shlex
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from klog.admin import acls
 from klog.admin.quotas import read_quotas
 from klog.client.cluster import Cluster
 from klog.clock import SYSTEM_CLOCK
 from klog.coordination.quotas import QUOTA_ACT
-from klog.names import counted
+from klog.errors import KlogError
+from klog.names import TAIL_GROUP, counted
+from klog.security.permissions import Operation, parse_resource, word_of_text
 from klog.security.quotas import DEFAULT, Entity, Limit, QuotaKey, QuotaTable, told_value
 from klog.tools.events import Event, row
 from klog.tools.why.steps import Step, events_of, moment, time_of
 
-KIND: Final = "throttled"
+DENIED: Final = "denied"
+THROTTLED: Final = "throttled"
 SHOWN_MAX: Final = 10
-"""Different clients and quotas, those that waited last."""
+"""Different denials, or clients and quotas, the last ones."""
 _FACTS: Final = {"quota": str, "entity": str, "user": str, "client": str, "host": str}
+
+
+async def why_denied(cluster: Cluster, principal: str | None) -> list[Step]:
+    """The last denials of a principal, or of all, the oldest first; then the rule that decides the last one now."""
+    whose = principal if principal is None or ":" in principal else f"User:{principal}"
+
+    def is_wanted(event: Event) -> bool:
+        return whose in (None, event.get("principal")) and event.get("group") != TAIL_GROUP
+
+    last: dict[tuple[str, ...], Event] = {}
+    for event in await events_of(cluster, (DENIED,), is_wanted):
+        key = tuple(str(event.get(name)) for name in ("principal", "operation", "resource"))
+        last.pop(key, None)
+        last[key] = event
+    shown = list(last.values())[-SHOWN_MAX:]
+    if not shown:
+        what = "no request was denied" if whose is None else f"no request of {whose} was denied"
+        return [Step(moment(SYSTEM_CLOCK.now_ms()), f"{what} in the last seven days", "events: none")]
+    return [*map(_denial, shown), await _decision(cluster, shown[-1])]
+
+
+def _denial(event: Event) -> Step:
+    before = event.get("same_before")
+    more = f"; {counted(before, 'denial')} before it" if isinstance(before, int) else ""
+    others = event.get("others_before")
+    more += f"; {counted(others, 'other denial')} without an event" if isinstance(others, int) else ""
+    asked = f"{event.get('principal')}: {event.get('operation')} {event.get('resource')}"
+    what = f"{asked} at {event.get('host')} was denied ({event.get('request')})"
+    return Step(time_of(event), what, f"event denied: {event.get('rule')}{more}")
+
+
+async def _decision(cluster: Cluster, event: Event) -> Step:
+    """How the same would be decided now."""
+    now = moment(SYSTEM_CLOCK.now_ms())
+    principal, host = str(event.get("principal")), str(event.get("host"))
+    try:
+        operation, resource = word_of_text(Operation, str(event["operation"])), parse_resource(str(event["resource"]))
+        found = await acls.check(cluster, principal, operation, resource, host)
+    except (KlogError, KeyError, ValueError) as error:
+        message = error.message if isinstance(error, KlogError) else str(error)
+        return Step(now, "whether it is allowed now is not known", message, "`klog acl list` shows the ACLs")
+    if found.allowed:
+        return Step(now, f"{principal} may {operation.title} {resource} now", found.rule)
+    who, which = shlex.quote(principal), shlex.quote(str(resource))  # a stranger may have chosen them
+    if found.rule.startswith("Deny"):
+        do = f"`klog acl remove` removes the ACL that denies; `klog acl list {which}` shows what else there is"
+    else:
+        do = f"`klog acl add {who} {operation.word} {which}` allows it"
+    return Step(now, f"{principal} may not {operation.title} {resource}", found.rule, do)
 
 
 class _Throttled(NamedTuple):
@@ -44,7 +99,9 @@ class _Throttled(NamedTuple):
 
 async def why_throttled(cluster: Cluster, name: str | None) -> list[Step]:
     """Who had to wait, the oldest first; then the quota of the last one now. ``name``: a user, client id or address."""
-    events = await events_of(cluster, (KIND, "act"), lambda one: one["kind"] == KIND or one.get("what") == QUOTA_ACT)
+    events = await events_of(
+        cluster, (THROTTLED, "act"), lambda one: one["kind"] == THROTTLED or one.get("what") == QUOTA_ACT
+    )
     quotas, now_ms = await read_quotas(cluster), SYSTEM_CLOCK.now_ms()
     whose = None if name is None else name.removeprefix("User:")
     chosen = {who: of_it for who, of_it in _by_client(events).items() if whose is None or who.is_named(whose)}
@@ -53,17 +110,17 @@ async def why_throttled(cluster: Cluster, name: str | None) -> list[Step]:
         return [Step(moment(now_ms), f"{what} in the last seven days", "events: none")]
     last = list(chosen)[-SHOWN_MAX:]
     limit = last[-1].limit(QuotaTable(quotas))
-    found = [_told(who, chosen[who]) for who in last]
+    found = [_waits(who, chosen[who]) for who in last]
     if limit is not None:
         found += [_set_by(event) for event in events if _sets(event, last[-1].quota, limit)][-1:]
-    return [*found, _now(last[-1], limit, now_ms)]
+    return [*found, _quota(last[-1], limit, now_ms)]
 
 
 def _by_client(events: Sequence[Event]) -> dict[_Throttled, list[Event]]:
     """The events of each client and quota, in the order of the last ones. Anyone may have written them."""
     found: dict[_Throttled, list[Event]] = {}
     for event in events:
-        if event.get("kind") != KIND or not all(isinstance(event.get(one), kind) for one, kind in _FACTS.items()):
+        if event.get("kind") != THROTTLED or not all(isinstance(event.get(one), kind) for one, kind in _FACTS.items()):
             continue
         try:
             quota = QuotaKey(event["quota"])
@@ -77,7 +134,7 @@ def _by_client(events: Sequence[Event]) -> dict[_Throttled, list[Event]]:
     return found
 
 
-def _told(who: _Throttled, events: Sequence[Event]) -> Step:
+def _waits(who: _Throttled, events: Sequence[Event]) -> Step:
     """From the first event to the last."""
     last = events[-1]
     more = sum(before for one in events if isinstance(before := one.get("same_before"), int))
@@ -109,7 +166,7 @@ def _set_by(event: Event) -> Step:
     return Step(time_of(event), f"{who} set the quota", f"act {event.get('act')}")
 
 
-def _now(who: _Throttled, limit: Limit | None, now_ms: int) -> Step:
+def _quota(who: _Throttled, limit: Limit | None, now_ms: int) -> Step:
     now = moment(now_ms)
     if limit is None:
         return Step(now, f"no {who.quota} applies to {who} now", "quotas: none")
