@@ -15,14 +15,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 
 from klog.names import counted
 from klog.tools.audit.ledger import Produced
 from klog.tools.audit.tally import UNSTAMPED, Found, Origin
 
 
-class State(Enum):
+class State(StrEnum):
     """The verdict on a window of a tier."""
 
     OK = "ok"

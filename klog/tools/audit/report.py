@@ -65,7 +65,7 @@ class AuditRow:
 
     @property
     def is_gap(self) -> bool:
-        return self.state == State.GAP.value
+        return self.state == State.GAP
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,9 +136,9 @@ async def report(
         for window in own:
             is_open = window.start_ms + ledger.window_ms + options.grace_ms > now_ms
             published = replace(sent(ledger.produced.get(window, {}), is_open=is_open), counted="published")
-            rows.append(_row(window, SENT, published, ledger))
+            rows.append(row_of(window, SENT, published, ledger.window_ms))
             known_of = ((name, judged) for name, judged in found.items() if judged is not None)
-            rows += [_row(window, name, judged.get(window, OPEN), ledger) for name, judged in known_of]
+            rows += [row_of(window, name, one.get(window, OPEN), ledger.window_ms) for name, one in known_of]
     if export is not None and all(row.tier != EXPORT for row in rows):
         topics = sorted({window.topic for window in windows})
         raise NoSuchThing(
@@ -179,20 +179,10 @@ def _times(times: Range | None) -> tuple[int, int]:
     return ends[0], ends[1]
 
 
-def _row(window: Window, tier: str, judged: Judgement, ledger: Ledger) -> AuditRow:
-    return AuditRow(
-        window.topic,
-        moment(window.start_ms),
-        tier,
-        judged.messages,
-        judged.missing,
-        judged.extra,
-        judged.state.value,
-        judged.producers,
-        judged.counted,
-        ledger.window_ms,
-        judged.note,
-    )
+def row_of(window: Window, tier: str, judged: Judgement, window_ms: int) -> AuditRow:
+    numbers = judged.messages, judged.missing, judged.extra
+    about = judged.state, judged.producers, judged.counted
+    return AuditRow(window.topic, moment(window.start_ms), tier, *numbers, *about, window_ms, judged.note)
 
 
 async def _clocks(cluster: Cluster, ledger: Ledger, now_ms: int) -> list[str]:
