@@ -74,7 +74,7 @@ class GroupReader(Reader):
         return settings
 
     def _read(self) -> None:
-        self._ends = {(one.topic, one.partition): span.end for one, span in self._spans.items() if span.end is not None}
+        self._ends = {one: span.end for one, span in self._spans.items() if span.end is not None}
         self._joining_since = self._last_heard = time.monotonic()
         self._subscribe(one.topic for one in self._spans)
         try:

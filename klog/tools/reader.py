@@ -94,7 +94,7 @@ class Reader:
         self._assigned: Mapping[Partition, int] = {}
         self._added: deque[list[Partition]] = deque()
         self._dropped: deque[str] = deque()
-        self._merge = TimeMerge((one.topic, one.partition) for one in spans) if options.merge_by_time else None
+        self._merge = TimeMerge(spans) if options.merge_by_time else None
         self._consumer = self._connected(bootstrap)
 
     def _connected(self, bootstrap: str) -> Any:
@@ -168,10 +168,10 @@ class Reader:
     # --- What is there ---
 
     def _read_to_the_ends(self) -> None:
-        wanted = {(one.topic, one.partition): span for one, span in self._spans.items() if not span.is_empty}
-        self._ends = {key: span.end for key, span in wanted.items() if span.end is not None}
+        wanted = {one: span for one, span in self._spans.items() if not span.is_empty}
+        self._ends = {one: span.end for one, span in wanted.items() if span.end is not None}
         self._open = set(self._ends)
-        self._assign({key: span.begin for key, span in wanted.items()})
+        self._assign({one: span.begin for one, span in wanted.items()})
         if self._options.last is not None:
             self._show_last(self._options.last)
         elif self._merge is not None:
@@ -217,12 +217,8 @@ class Reader:
 
     def _read_on(self) -> None:
         self._ends = {}
-        self._assign(
-            {
-                (one.topic, one.partition): span.begin if span.end is None else max(span.begin, span.end)
-                for one, span in self._spans.items()
-            }
-        )
+        ends = {one: span.begin if span.end is None else span.end for one, span in self._spans.items()}
+        self._assign({one: max(span.begin, ends[one]) for one, span in self._spans.items()})
         if self._merge is not None:
             self._merge_on(self._merge, self._options.settle_s)
         while not self._is_done:
@@ -237,7 +233,7 @@ class Reader:
 
     def add(self, partitions: Iterable[TopicPartition]) -> None:
         """Partitions that are new: once what comes is read, theirs is too, from the start. Any thread."""
-        self._added.append([(one.topic, one.partition) for one in partitions])
+        self._added.append(list(partitions))
 
     def drop(self, topic: str) -> None:
         """Read on without a topic that was deleted. Any thread."""

@@ -217,8 +217,8 @@ def _rows(tally: Tally, tier: str) -> list[AuditRow]:
     rows = []
     for window, origins in sorted(tally.windows.items()):
         messages = sum(found.messages for found in origins.values())
-        counted = Judgement(messages, None, None, State.COUNTED, tuple(_shares(origins)), counted=STAMPS)
-        rows.append(row_of(window, tier, counted, tally.window_ms))
+        judged = Judgement(messages, None, None, State.COUNTED, tuple(_shares(origins)), counted=STAMPS)
+        rows.append(row_of(window, tier, judged, tally.window_ms))
     return rows
 
 
