@@ -29,7 +29,7 @@ Formatter = Callable[[Any], bytes]
 Watermark = Callable[[str, int], int]
 """The high watermark of a topic's partition, as far as it is known here; -1: not at all."""
 
-_ESCAPES = {"n": b"\n", "t": b"\t", "r": b"\r", "0": b"\0", "\\": b"\\"}
+ESCAPES = {"n": b"\n", "t": b"\t", "r": b"\r", "0": b"\0", "\\": b"\\"}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _HINT = r"letters: %t %p %o %k %K %s %S %v{hex} %v{base64} %h %T %d{strftime[%H:%M]} %], \n; all: `man klog-tail`"
 
@@ -115,8 +115,8 @@ def _closing(part: str, opening: int, letter: str) -> int:
 
 def _escape(part: str, at: int, text: str) -> tuple[bytes, int]:
     letter = part[at : at + 1]
-    if letter in _ESCAPES:
-        return _ESCAPES[letter], at + 1
+    if letter in ESCAPES:
+        return ESCAPES[letter], at + 1
     digits = part[at + 1 : at + 3]
     if letter == "x" and len(digits) == 2:
         try:

@@ -71,7 +71,7 @@ class ProduceOptions:
     """How input becomes messages and how they are sent.
 
     ``delimiter`` (-D) ends each line; ``key_delimiter`` (-K) splits it into key and value; ``key`` (-k) is the key of
-    all; ``empty_is_null`` is -Z; ``format`` (-f) is the form of each line, as `klog.tools.line_format` reads it.
+    all; ``empty_is_null`` is -Z; ``format`` (-f) is the form of each line, as `klog.tools.input_messages` reads it.
     ``keep_partitions``: each message goes to the partition that its line names. ``create``: make the topic where it is
     missing. ``audit``: stamp every message and publish how many were sent, for `klog audit`; None: where the topic's
     ``klog.audit.enable`` says so. ``give_up_after_s``: so long after it was read an unacknowledged message is given up;

@@ -22,9 +22,8 @@ from klog.config.units import Rate
 from klog.errors import KlogError, MessageTooLarge, UsageError
 from klog.render.jsonl import Content
 from klog.tools.deliveries import Deliveries, Line, LineRange, PartitionReceipt, Rejects, Several, plain, ranges
-from klog.tools.input_messages import lines, wholes
+from klog.tools.input_messages import line_reader, lines, wholes
 from klog.tools.librdkafka import made, producer_settings
-from klog.tools.line_format import line_reader
 from klog.tools.options import ProduceOptions
 
 RECONNECT_MS_MAX = 1000

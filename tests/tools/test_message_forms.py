@@ -15,8 +15,7 @@ from klog.render.jsonl import Content, LineWriter, from_line, rfc3339, to_line
 from klog.tools import input_messages
 from klog.tools.deliveries import plain
 from klog.tools.formats import compile_format
-from klog.tools.input_messages import lines, parse_delimiter
-from klog.tools.line_format import line_reader
+from klog.tools.input_messages import line_reader, lines, parse_delimiter
 from klog.tools.message_formatter import MessageFormatter
 from klog.tools.options import ProduceOptions, TailOptions
 from tests.rows import each

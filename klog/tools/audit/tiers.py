@@ -161,7 +161,9 @@ class ExportTier(Tier):
     async def judge(self, topic: str, windows: Sequence[Window], now_ms: int) -> Judged | None:
         if self._read is None:
             self._read = await asyncio.to_thread(read_export, self._root, self._ledger.window_ms)
-            await self._check_source(self._read)
+            there, here = self._read.cluster_id, (await self._source.metadata([])).cluster_id
+            if there is not None and here is not None and there != here:
+                raise Refused(f"{self._root} was exported from cluster {there}; this one is {here}")
         export = self._read
         if topic not in export.topics:
             return None
@@ -182,12 +184,6 @@ class ExportTier(Tier):
                 found = Judgement(counted, None, None, State.OPEN, note="not yet exported up to here")
             judged[window] = replace(found, counted=MANIFESTS)
         return judged
-
-    async def _check_source(self, export: Exported) -> None:
-        """Refused where the offsets of the export are another cluster's."""
-        here = (await self._source.metadata([])).cluster_id
-        if export.cluster_id is not None and here is not None and export.cluster_id != here:
-            raise Refused(f"{self._root} was exported from cluster {export.cluster_id}; this one is {here}")
 
 
 class Exported(NamedTuple):
