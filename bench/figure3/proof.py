@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from klog.tools.audit.numbers import NumberSet
+from klog.tools.audit.tally import NumberSet
 
 from bench.figure3.delays import Spread
 from bench.figure3.watch import WINDOW_MS, tally_of_table
