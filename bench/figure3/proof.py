@@ -13,8 +13,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from klog.tools.audit.tally import NumberSet
-
 from bench.figure3.delays import Spread
 from bench.figure3.watch import WINDOW_MS, tally_of_table
 from klog.client.audit import HEADER
@@ -23,7 +21,7 @@ from klog.client.resolve import bounds
 from klog.names import TopicPartition
 from klog.tools.audit.compare import State, by_stamps
 from klog.tools.audit.ledger import Ledger, Produced, read_ledger
-from klog.tools.audit.tally import UNSTAMPED, Origin, Tally, Window
+from klog.tools.audit.tally import UNSTAMPED, NumberSet, Origin, Tally, Window
 from klog.tools.reader import read_ranges
 
 
