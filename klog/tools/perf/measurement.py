@@ -56,9 +56,9 @@ class Latencies:
         self._counts: Counter[int] = Counter()
         for part in parts:
             self._counts.update(part._counts)
-        self._sum_us = sum(part._sum_us for part in parts)
-        self._largest_us = max((part._largest_us for part in parts), default=0)
-        self.count = sum(part.count for part in parts)
+        self._sum_us: int = sum(part._sum_us for part in parts)
+        self._largest_us: int = max((part._largest_us for part in parts), default=0)
+        self.count: int = sum(part.count for part in parts)
 
     def add(self, seconds: float) -> None:
         us = int(seconds * 1_000_000)

@@ -227,7 +227,7 @@ def parsed(subject: list[str]) -> Subject:
         return Subject(None, subject[0])
     if len(subject) == 2 and subject[0] in SUBJECT_KINDS:
         check_subject(*subject)
-        return Subject(*subject)
+        return Subject(subject[0], subject[1])
     if len(subject) == 3 and subject[0] == "message":
         text = subject[2]
         check_subject("partition", subject[1])
