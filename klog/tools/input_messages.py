@@ -143,6 +143,8 @@ def line_reader(options: ProduceOptions) -> LineReader | None:
 
 def _splitter(key: bytes | None, delimiter: bytes | None) -> LineReader:
     """Key and value at the first delimiter."""
+    if key is not None and delimiter is not None:
+        raise UsageError("-k (one key for all messages) and -K (the key in each line) exclude each other")
 
     def read(line: bytes) -> Content:
         if delimiter is not None:

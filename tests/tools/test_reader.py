@@ -127,5 +127,5 @@ def test_what_lay_behind_the_end_already_is_shown_when_following(broker: Running
     second = send(broker.bootstrap, topic, b"two\nthree\n").partitions[0].first_offset
     sink = io.BytesIO()
     following = reader(broker, topic, Span(0, second), sink, options=TailOptions(count=3), follow=True)
-    assert following.run().messages == 3
+    following.run()
     assert sink.getvalue() == b"one\ntwo\nthree\n"
