@@ -21,8 +21,7 @@ from klog.client.resolve import bounds
 from klog.names import TopicPartition
 from klog.tools.audit.compare import State, by_stamps
 from klog.tools.audit.ledger import Ledger, Produced, read_ledger
-from klog.tools.audit.numbers import NumberSet
-from klog.tools.audit.tally import UNSTAMPED, Origin, Tally, Window
+from klog.tools.audit.tally import UNSTAMPED, NumberSet, Origin, Tally, Window
 from klog.tools.reader import read_ranges
 
 

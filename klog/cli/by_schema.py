@@ -10,8 +10,7 @@ from klog.cli.invocation import Invocation
 
 if TYPE_CHECKING:
     from klog.schemas.remote import RemoteRegistry
-    from klog.tools.message_decoder import MessageDecoder
-    from klog.tools.message_encoder import MessageEncoder
+    from klog.tools.schemas import MessageDecoder, MessageEncoder
 
 BySchema = Annotated[
     str | None,
@@ -34,7 +33,7 @@ async def registry_of(invocation: Invocation) -> RemoteRegistry:
 async def decoder_by(invocation: Invocation, which: str) -> MessageDecoder:
     """Reads values as the schema of an id, or the newest of a subject; without either each as its own."""
     from klog.schemas import rows
-    from klog.tools.message_decoder import MessageDecoder
+    from klog.tools.schemas import MessageDecoder
 
     registry = await registry_of(invocation)
     reader = (await asyncio.to_thread(rows.get_schema, registry, which)).schema if which else None
@@ -44,7 +43,7 @@ async def decoder_by(invocation: Invocation, which: str) -> MessageDecoder:
 async def encoder_by(invocation: Invocation, which: str, topic: str) -> MessageEncoder:
     """Writes values by the schema of an id, or the newest of a subject; without either by the topic's."""
     from klog.schemas import rows
-    from klog.tools.message_encoder import MessageEncoder
+    from klog.tools.schemas import MessageEncoder
 
     registry = await registry_of(invocation)
     found = await asyncio.to_thread(rows.get_schema, registry, which or f"{topic}-value")

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from klog.admin.group_lag import LagRow
     from klog.admin.group_peek import PeekRow
     from klog.client.cluster import Cluster
-    from klog.tools.message_decoder import MessageDecoder
+    from klog.tools.schemas import MessageDecoder
 
 group = Noun("group", "Consumer groups: members, lag, rewind, copy, delete.")
 

@@ -146,13 +146,12 @@ def _table(row_type: type, rows: Sequence[Any]) -> list[str]:
 
 async def steps_of(invocation: Invocation, subject: list[str]) -> list[Step]:
     """What `klog status` says of a subject."""
-    from klog.client.positions import parse_position
-    from klog.tools.status import HISTORY
     from klog.tools.why.gathering import parsed, why
+    from klog.tools.why.steps import numbered
 
     asked = parsed(subject)
     cluster = await invocation.cluster()
-    return await why(cluster, invocation.zookeeper, invocation.where, asked, parse_position(HISTORY))
+    return numbered(await why(cluster, invocation.zookeeper, invocation.where, asked))
 
 
 def _wrapped(steps: Sequence[Step]) -> list[str]:

@@ -19,9 +19,8 @@ from klog.render import Format, Report
 from klog.render.visible import is_terminal, visible_json_bytes
 
 if TYPE_CHECKING:
-    from klog.tools.log_range import LogRange
-    from klog.tools.log_survey import Meter
-    from klog.tools.message_decoder import MessageDecoder
+    from klog.tools.log_survey import LogRange, Meter
+    from klog.tools.schemas import MessageDecoder
 
 T = TypeVar("T")
 
@@ -52,7 +51,7 @@ def dump(
     is not older.
     """
     from klog.tools import log_files
-    from klog.tools.log_range import LogRange
+    from klog.tools.log_survey import LogRange
 
     within = LogRange.of(begin, end)
     if messages:
@@ -65,24 +64,32 @@ def dump(
 def _dump_messages(
     invocation: Invocation, path: Path, within: LogRange, decode: str | None, schemas: list[str], schemas_at: str | None
 ) -> int:
-    from klog.tools.log_messages import dump_messages, write_lines
+    from klog.tools.log_messages import dump_messages
 
     if invocation.shared.output not in (None, Format.JSONL):
         raise UsageError(f"--messages writes JSON Lines, not {invocation.shared.output.value}", hint="-o jsonl")
     if decode is None and (schemas or schemas_at is not None):
         raise UsageError("--schema and --schemas-at need --decode", hint="--decode avro")
     out, guard = sys.stdout.buffer, visible_json_bytes if is_terminal(sys.stdout) else bytes
+    found = faults = 0
+
+    def note(text: str, is_fault: bool) -> None:
+        nonlocal faults
+        invocation.warn(text)
+        faults += is_fault
+
     with ExitStack() as closing:
         decoder = None if decode is None else _decoder(closing, decode, schemas, schemas_at)
-        lines = dump_messages(path, within, decoder)
-        found, faults = write_lines(lines, lambda line: out.write(guard(line)), invocation.warn)
+        for line in dump_messages(path, within, note, decoder):
+            out.write(guard(line))
+            found += 1
     out.flush()
     invocation.say(counted(found, "message") + (f", {counted(faults, 'damaged range')}" if faults else ""))
     return 1 if faults else 0
 
 
 def _decoder(closing: ExitStack, decode: str, schemas: list[str], schemas_at: str | None) -> MessageDecoder:
-    from klog.tools.message_decoder import MessageDecoder, schemas_in
+    from klog.tools.schemas import MessageDecoder, schemas_in
 
     if schemas_at is None:
         if not schemas:

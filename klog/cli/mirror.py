@@ -94,7 +94,8 @@ async def mirror(
     """
     from klog.tools.copying import mirror as mirroring
     from klog.tools.copying.cluster_endpoint import ClusterEndpoint
-    from klog.tools.copying.names import GroupNames, TopicNames
+    from klog.tools.copying.group_offsets import GroupNames
+    from klog.tools.copying.topics import TopicNames
 
     check_watchable(invocation, watch=not (once or offsets), flag="the mirror")
     invocation.shared = replace(invocation.shared, timeout=timeout or invocation.shared.timeout)

@@ -19,7 +19,7 @@ from klog.errors import UsageError
 from klog.names import counted
 
 if TYPE_CHECKING:
-    from klog.tools.perf.clock import Measurement
+    from klog.tools.perf.measurement import Measurement
 
 perf = Noun("perf", "Measure the cluster: produce, consume, end-to-end latency.")
 

@@ -25,9 +25,8 @@ from klog.names import counted
 from klog.render.visible import is_terminal
 
 if TYPE_CHECKING:
-    from klog.tools.deliveries import LineRange
+    from klog.tools.deliveries import LineRange, Rejects
     from klog.tools.produce import Receipt
-    from klog.tools.rejects import Rejects
 
 STDIN = Path("-")
 
@@ -46,7 +45,7 @@ class GivenUp(KlogError):
     code = "GIVEN_UP"
 
 
-@top_command("produce", rows="klog.tools.produce:PartitionReceipt", changes=True, value_optional=("--schema",))
+@top_command("produce", rows="klog.tools.deliveries:PartitionReceipt", changes=True, value_optional=("--schema",))
 async def produce(
     invocation: Invocation,
     topic: Topic,
@@ -119,9 +118,9 @@ async def produce(
     """
     from klog.client.headers import check_header_name
     from klog.tools import produce as producing
+    from klog.tools.deliveries import Rejects
     from klog.tools.input_messages import parse_delimiter
-    from klog.tools.produce_options import ProduceOptions
-    from klog.tools.rejects import Rejects
+    from klog.tools.options import ProduceOptions
 
     if keep_partitions and partition is not None:
         raise UsageError("-p and --keep-partitions exclude each other")

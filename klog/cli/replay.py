@@ -81,13 +81,9 @@ async def replay(
     writer = await side(into_servers, "target").open()
     invocation.closing.push_async_callback(writer.close)
     rows: list[Any] = []
-
-    def show(found: list[Any]) -> None:
-        rows[:] = found
-
     try:
         with counting(invocation, "messages" if count else "bytes") as done:
-            found = await replaying.replay(reader, writer, source, into, options, show=show, count=done)
+            found = await replaying.replay(reader, writer, source, into, options, rows=rows, count=done)
     except asyncio.CancelledError:
         if not rows:
             raise

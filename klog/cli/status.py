@@ -95,8 +95,7 @@ async def _write_page(invocation: Invocation, file: str) -> Report | None:
     """Write a self-contained page without scripts: state, findings, rates of the last day, groups, acts and events."""
     from klog.tools import cluster_report
 
-    cluster = await invocation.cluster()
-    facts = await cluster_report.gather(cluster, invocation.zookeeper, invocation.where)
+    facts = await cluster_report.gather(invocation.cluster, invocation.zookeeper, invocation.where)
     text = await asyncio.to_thread(cluster_report.render, facts)
     if file == "-":
         sys.stdout.write(text)

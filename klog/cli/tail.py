@@ -113,7 +113,7 @@ async def tail(
     `--settle` for earlier messages of other partitions; a message that comes later than that is shown late.
     """
     from klog.tools import tail as tailing
-    from klog.tools.tail_options import SETTLE_S, TailOptions
+    from klog.tools.options import SETTLE_S, TailOptions
 
     topics = given or []
     if form is not None and _means_follow(form):

@@ -27,11 +27,14 @@ async def where(
     Also shows the groups that have read past it, and the command that dumps those bytes on the broker's host. A row of
     an export or table has the topic, partition and offset to ask with; --export goes the other way.
     """
+    from klog.coordination import groups
     from klog.tools import where as places
 
+    one = TopicPartition(topic, partition)
     place = await places.where(await invocation.cluster(), topic, partition, offset)
     try:
-        place = await places.with_groups(await invocation.zookeeper(), place, topic, partition, offset)
+        past = await asyncio.to_thread(groups.past, await invocation.zookeeper(), one, offset)
+        place = replace(place, groups_past=past)
     except KlogError as error:
         invocation.detail(f"cannot tell which groups have read it: {error.message}")
     notes = [f"already read by: {', '.join(place.groups_past)}"] if place.groups_past else []
@@ -40,7 +43,7 @@ async def where(
         from klog.spark.running.hadoop import register_stores
 
         register_stores()  # ROOT may be in Hadoop's file systems
-        found = await asyncio.to_thread(batch_with, root, TopicPartition(topic, partition), offset)
+        found = await asyncio.to_thread(batch_with, root, one, offset)
         place = replace(place, batch=None if found is None else found.batch)
         if found is None:
             notes.append(f"not in {root}")

@@ -98,6 +98,12 @@ async def messages_in(
     }
 
 
+async def total_in(cluster: Cluster, spans: Mapping[TopicPartition, tuple[int, int]]) -> int | None:
+    """How many messages lie in all of them together; None where that of one is not known."""
+    counts = (await messages_in(cluster, spans)).values()
+    return None if None in counts else sum(filter(None, counts))
+
+
 async def _list_offsets(cluster: Cluster, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
     answers = await cluster.ask_leaders(times, leader_requests.list_offsets)
     return {one: answer.offset for one, answer in answers.items()}

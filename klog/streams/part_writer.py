@@ -104,7 +104,8 @@ class PartWriter:
         source = source_of(self.plan.query, partition.partition)
         ends = self.plan.ends
         below = None if ends is None else ends[partition.partition]
-        appended = self._target.log(partition, source, Stamped(self.plan.query, partition, self.plan.secret))
+        stamped = Stamped(self.plan.query, partition, self.plan.secret)
+        appended = TargetLog(self._target, partition, source, stamped)
         await appended.find(below)
         return _Part(self, appended, await self._there(appended))
 

@@ -12,14 +12,18 @@ import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from klog import __version__
 from klog.admin import acts
 from klog.admin.acts import ActRow
 from klog.admin.health.findings import Finding
+from klog.admin.health.snapshot import Snapshot, Where
 from klog.admin.health.verdict import BrokerState, broker_states, count_partitions, group_lags
+from klog.client.cluster import Cluster
+from klog.client.metadata import Metadata
 from klog.client.positions import parse_position
+from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import KlogError, MalformedRequest, TimedOut
 from klog.names import counted
 from klog.protocol.apis import ApiKey
@@ -43,12 +47,6 @@ from klog.tools.top.facts import (
     partition_lines,
     topic_lines,
 )
-
-if TYPE_CHECKING:
-    from klog.admin.health.snapshot import Snapshot, Where
-    from klog.client.cluster import Cluster
-    from klog.client.metadata import Metadata
-    from klog.coordination.zookeeper import ZooKeeper
 
 DAY_MS: Final = 86_400_000
 MINUTE_MS: Final = 60_000
@@ -74,16 +72,12 @@ class ReportRow:
 
 
 class Point(NamedTuple):
-    """What a broker remembers of a minute."""
-
     time_ms: int
     values: Mapping[str, float]
 
 
 @dataclass
 class Facts:
-    """What the page is made of."""
-
     snapshot: Snapshot
     findings: Sequence[Finding] = ()
     history: Mapping[int, Sequence[Point]] = field(default_factory=dict)
@@ -102,7 +96,6 @@ class Facts:
 
     @property
     def now_ms(self) -> int:
-        """When the snapshot was taken."""
         return self.snapshot.now_ms
 
     @property
@@ -118,13 +111,12 @@ class Facts:
         return round(max(0, self.now_ms - first) / 3_600_000, 2)
 
 
-async def gather(cluster: Cluster, zookeeper: Callable[[], Awaitable[ZooKeeper]], where: Where) -> Facts:
+async def gather(
+    connect: Callable[[], Awaitable[Cluster]], zookeeper: Callable[[], Awaitable[ZooKeeper]], where: Where
+) -> Facts:
     """All facts; a part that cannot be read is named in `Facts.missing`. Only a cluster without brokers is an error."""
-
-    async def connected() -> Cluster:
-        return cluster
-
-    snapshot, findings = await with_causes(await look(where), connected, zookeeper)
+    cluster = await connect()
+    snapshot, findings = await with_causes(await look(where), connect, zookeeper)
     if snapshot.metadata is None:
         raise TimedOut(snapshot.no_brokers or "no broker answers")
     facts = Facts(snapshot, findings)
@@ -183,9 +175,14 @@ def _values(names: Sequence[str], values: Sequence[float]) -> dict[str, float]:
 
 
 def render(facts: Facts) -> str:
-    """The page."""
+    missing = None
+    if facts.missing:
+        missing = Section("Not on this page", heads=("What",), rows=[(_text(one),) for one in facts.missing])
+    by_trouble = sorted(
+        topic_lines(facts.metadata, {}), key=lambda one: (-one.offline, -one.under_replicated, one.topic)
+    )
     sections = [
-        _missing(facts),
+        missing,
         _plot(facts, "Messages in", "messages_in", lambda value: f"{count_text(value)}/s", "Appended by producers"),
         _plot(facts, "Bytes in", "bytes_in", lambda value: f"{size_text(value)}/s", "Appended by producers"),
         _plot(facts, "Bytes out", "bytes_out", lambda value: f"{size_text(value)}/s", "Sent to consumers"),
@@ -195,7 +192,7 @@ def render(facts: Facts) -> str:
         _table("Findings", Finding, facts.findings, FINDINGS_SHOWN),
         _table("Brokers", BrokerLine, _brokers(facts)),
         _table("Partitions in trouble", PartitionLine, partition_lines(facts.metadata)),
-        _table("Topics", TopicLine, sorted(topic_lines(facts.metadata, {}), key=_by_trouble)),
+        _table("Topics", TopicLine, by_trouble),
         _table("Groups by lag", GroupLine, group_lines(facts.snapshot.groups, {})),
         _lag_plot(facts),
         _table("Acts of the last day", ActRow, facts.acts[::-1], more="`klog events ACT` has what changed."),
@@ -221,38 +218,24 @@ def render(facts: Facts) -> str:
 
 
 def _tiles(facts: Facts) -> list[Tile]:
-    snapshot, states, controller = facts.snapshot, facts.brokers, facts.metadata.controller_id
+    states, controller = facts.brokers, facts.metadata.controller_id
     live = sum(one.state == "up" for one in states)
     counts = count_partitions(facts.metadata)
-    healthy = not counts.under_replicated and not counts.offline
-    worst = next(iter(group_lags(snapshot).most_common(1)), None)
+    not_in_sync = f"{counts.under_replicated:,} not in sync, {counts.offline:,} offline"
+    all_in_sync = not counts.under_replicated and not counts.offline
+    worst = next(iter(group_lags(facts.snapshot).most_common(1)), None)
+    lag, whose = "–", "no groups" if facts.snapshot.no_groups is None else "unknown"
+    if worst is not None and facts.snapshot.no_groups is None:
+        lag, whose = count_text(worst[1]), _text(f"messages, group {worst[0]}")
+    found = counted(len(facts.findings), "finding") if facts.findings else "no findings"
+    tone = {True: "good", False: "bad"}
+    led_by = f"controller {'none' if controller is None else controller}"
     return [
-        Tile(
-            "Brokers",
-            f"{live}/{len(states)}",
-            f"controller {'none' if controller is None else controller}",
-            "bad" if live < len(states) else "good",
-        ),
-        Tile(
-            "Partitions",
-            f"{counts.partitions:,}",
-            f"{counts.under_replicated:,} not in sync, {counts.offline:,} offline",
-            "good" if healthy else "bad",
-        ),
+        Tile("Brokers", f"{live}/{len(states)}", led_by, tone[live == len(states)]),
+        Tile("Partitions", f"{counts.partitions:,}", not_in_sync, tone[all_in_sync]),
         Tile("Topics", f"{counts.topics:,}", ""),
-        Tile(
-            "Worst lag",
-            count_text(worst[1]) if worst is not None else "–",
-            _text(f"messages, group {worst[0]}") if worst is not None else "no groups",
-        )
-        if snapshot.no_groups is None
-        else Tile("Worst lag", "–", "unknown"),
-        Tile(
-            "Status",
-            counted(len(facts.findings), "finding") if facts.findings else "no findings",
-            "see below" if facts.findings else "`klog status`",
-            "bad" if facts.findings else "good",
-        ),
+        Tile("Worst lag", lag, whose),
+        Tile("Status", found, "see below" if facts.findings else "`klog status`", tone[not facts.findings]),
     ]
 
 
@@ -319,24 +302,11 @@ def _stacked(
     return plotted(title, said, plot, legend)
 
 
-def _missing(facts: Facts) -> Section | None:
-    if not facts.missing:
-        return None
-    return Section("Not on this page", heads=("What",), rows=[(_text(one),) for one in facts.missing])
-
-
 def _brokers(facts: Facts) -> list[BrokerLine]:
-    numbers = {}
-    for broker, points in facts.history.items():
-        last = points[-1].values if points else {}
-        lag, memory = (last.get(name) for name in ("replica_lag_bytes", "memory_bytes"))
-        numbers[broker] = {"lag_bytes": lag, "memory": memory}
+    last = {broker: points[-1].values for broker, points in facts.history.items() if points}
+    names = {"lag_bytes": "replica_lag_bytes", "memory": "memory_bytes"}
+    numbers = {broker: {said: values.get(name) for said, name in names.items()} for broker, values in last.items()}
     return broker_lines(facts.snapshot, numbers)
-
-
-def _by_trouble(one: TopicLine) -> tuple[int, int, str]:
-    """The worst first."""
-    return -one.offline, -one.under_replicated, one.topic
 
 
 def _table(title: str, row_type: type, rows: Sequence[Any], shown: int = ROWS_SHOWN, more: str = "") -> Section | None:

@@ -9,12 +9,16 @@ One thread, the one that polls librdkafka; `Deliveries.stalled_since` and the co
 
 from __future__ import annotations
 
+import json
+import os
 import time
-from collections import deque
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
 
-from klog.render.jsonl import Content
+from klog.errors import UsageError
+from klog.render.jsonl import Content, to_line
 
 STALL_S = 1.0
 """So long without an answer to what was sent first is worth a word: an election takes a fraction of it."""
@@ -28,8 +32,6 @@ class Line(NamedTuple):
 
 
 class LineRange(NamedTuple):
-    """Lines ``first`` to ``last`` of an input."""
-
     source: str
     first: int
     last: int
@@ -51,6 +53,20 @@ def ranges(lines: Sequence[Line]) -> list[LineRange]:
     return found
 
 
+@dataclass(slots=True)
+class PartitionReceipt:
+    """What one partition acknowledged; ``bytes`` of keys and values. Offsets are None with acks=0: no answer."""
+
+    topic: str
+    partition: int
+    messages: int = 0
+    bytes: int = 0
+    first_offset: int | None = None
+    last_offset: int | None = None
+    flushed_by: tuple[int, ...] | None = None
+    """The brokers that have it on disk (acks=all and a flush for every append: those in sync); None: not known."""
+
+
 Settled = Callable[[Any, Any], bool]
 """Gets librdkafka's error (None: acknowledged) and message; False: it is given up, and its line is wanted."""
 
@@ -61,12 +77,13 @@ GivenUp = Callable[[Line, Content, Any], None]
 class Several:
     """Lines of one input that are handed over together; ``left`` of them are neither answered nor dropped."""
 
-    __slots__ = ("_deliveries", "_source", "left")
+    __slots__ = ("_deliveries", "_numbers", "_source", "left")
 
-    def __init__(self, deliveries: Deliveries, source: str, left: int) -> None:
-        self.left = left
+    def __init__(self, deliveries: Deliveries, source: str, numbers: Sequence[int]) -> None:
+        self.left = len(numbers)
         self._deliveries = deliveries
         self._source = source
+        self._numbers = numbers
 
     def drop(self) -> None:
         """One of the lines was answered, or was not handed over."""
@@ -76,40 +93,31 @@ class Several:
 
     def open_lines(self) -> list[Line]:
         """All of its lines while not all are answered: which of them are not is not known."""
-        raise NotImplementedError
+        return [Line(self._source, number) for number in self._numbers]
 
 
 class Chunk(Several):
     """Lines that are handed over one right after the other, each the value of a message."""
 
-    __slots__ = ("_first", "_lines", "_places")
+    __slots__ = ("_lines", "_named")
 
     def __init__(self, deliveries: Deliveries, source: str, first: int, lines: Sequence[bytes]) -> None:
-        super().__init__(deliveries, source, len(lines))
-        self._first = first
+        super().__init__(deliveries, source, range(first, first + len(lines)))
         self._lines = lines
-        self._places: dict[bytes, deque[int]] | None = None
+        self._named: dict[bytes, int] | None = None
+        """Value -> behind its last line that was given up: lines that are alike are each named once."""
 
     def answered(self, error: Any, message: Any) -> None:
         """librdkafka's callback."""
         if not self._deliveries.settled(error, message):
             value = message.value() or b""
-            self._deliveries.given_up(Line(self._source, self._first + self._place_of(value)), plain(value), error)
+            self._named = self._named or {}
+            place = self._lines.index(value, self._named.get(value, 0))
+            self._named[value] = place + 1
+            self._deliveries.given_up(Line(self._source, self._numbers[place]), plain(value), error)
         self.left -= 1  # as `drop` does: the call would add two thirds to what a line costs here
         if not self.left:
             self._deliveries.close(self)
-
-    def open_lines(self) -> list[Line]:
-        return [Line(self._source, self._first + number) for number in range(len(self._lines))]
-
-    def _place_of(self, value: bytes) -> int:
-        """Equal lines cannot be distinguished; each is named once."""
-        if self._places is None:
-            self._places = {}
-            for place, line in enumerate(self._lines):
-                self._places.setdefault(line, deque()).append(place)
-        places = self._places.get(value)
-        return places.popleft() if places else 0
 
 
 class Contents(Several):
@@ -118,7 +126,7 @@ class Contents(Several):
     __slots__ = ("_rows",)
 
     def __init__(self, deliveries: Deliveries, source: str, rows: Sequence[tuple[int, Content]]) -> None:
-        super().__init__(deliveries, source, len(rows))
+        super().__init__(deliveries, source, [number for number, _ in rows])
         self._rows = rows
 
     def answered(self, place: int, error: Any, message: Any) -> None:
@@ -127,9 +135,6 @@ class Contents(Several):
             number, content = self._rows[place]
             self._deliveries.given_up(Line(self._source, number), content, error)
         self.drop()
-
-    def open_lines(self) -> list[Line]:
-        return [Line(self._source, number) for number, _ in self._rows]
 
 
 def plain(value: bytes) -> Content:
@@ -180,3 +185,38 @@ class Deliveries:
     def open_lines(self) -> list[Line]:
         """Lines of which some, or all, are not answered."""
         return [line for one in list(self._open) for line in one.open_lines()]
+
+
+class Rejects:
+    """The file of messages that were given up: JSON lines as `klog produce -i jsonl` takes them in again. One that was
+    not there and got nothing is gone at the end."""
+
+    def __init__(self, path: Path, sources: Iterable[BinaryIO] = ()) -> None:
+        """Opens the file. UsageError where it is one of the inputs, OSError where it cannot be written."""
+        self.path = path
+        self.count = 0
+        self._was_there = path.exists()
+        self._file = path.open("ab", buffering=0)
+        mine = os.fstat(self._file.fileno())
+        for source in sources:
+            try:
+                other = os.fstat(source.fileno())
+            except (OSError, AttributeError):
+                continue
+            if (other.st_dev, other.st_ino) == (mine.st_dev, mine.st_ino):
+                self.close()
+                raise UsageError(f"{path} is an input, so rejected messages cannot be written to it")
+
+    def write(self, topic: str, line: Line, content: Content, reason: str) -> None:
+        """One message, with where it was and why it was given up; klog does not read it again."""
+        where = {"source": line.source, "line": line.number, "error": reason}
+        beside = json.dumps(where, ensure_ascii=False, separators=(",", ":"))
+        self._file.write(
+            f"{to_line(topic, content.partition, None, content)[:-1]},{beside[1:]}\n".encode(errors="replace")
+        )
+        self.count += 1
+
+    def close(self) -> None:
+        self._file.close()
+        if not self.count and not self._was_there:
+            self.path.unlink(missing_ok=True)

@@ -12,23 +12,22 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from klog.client.cluster import Cluster
 from klog.client.positions import Position, Range, parse_position
 from klog.coordination.acts import Actor
 from klog.errors import KlogError, NoSuchThing, UnknownTopicOrPartition, UsageError
 from klog.names import EVENTS_TOPIC, counted, host_port
 from klog.render.value_texts import clock_text
 from klog.security.quotas import QuotaKey, told_value
+from klog.tools.options import TailOptions
 from klog.tools.tail import tail
-from klog.tools.tail_options import TailOptions
-
-if TYPE_CHECKING:
-    from klog.client.cluster import Cluster
 
 Event = Mapping[str, Any]
 
 NO_LEADER: Final = -1
+SUBJECT_KINDS: Final = ("topic", "partition", "group", "broker")
 ADDRESSES_WITHIN_S: Final = 5.0
 ACTS_REMEMBERED: Final = 5_000
 """As many as ZooKeeper keeps: the next controller sends no older act again."""
@@ -62,7 +61,6 @@ class EventFilter:
     """Of acts: a part of the principal or of the client id."""
 
     def takes(self, event: Event) -> bool:
-        """Whether the event is one of them."""
         return (
             self.topic in (None, event.get("topic"))
             and self.partition in (None, event.get("partition"))
@@ -77,23 +75,33 @@ def filter_of(words: Sequence[str], topics: Collection[str]) -> EventFilter:
     """The events of a subject: ``topic T``, ``partition T-P``, ``group G``, ``broker ID``; or alone a topic that there
     is, ``T-P``, a broker's id, or the name of a topic that is gone. UsageError."""
     kind, name = (None, words[0]) if len(words) == 1 else (words[0], words[1])
-    topic, _, number = name.rpartition("-")
-    is_number = number.isascii() and number.isdigit() and len(number) < 10
-    if len(words) > 2 or kind not in (None, "topic", "partition", "group", "broker"):
+    if len(words) > 2 or kind not in (None, *SUBJECT_KINDS):
         hint = "topic T, partition T-P, group G, broker ID, act ID, or a name"
         raise UsageError(f"expected a subject, got {' '.join(words)!r}", hint=hint)
+    check_subject(kind, name)
+    topic, _, number = name.rpartition("-")
     if kind == "group":
         return EventFilter(group=name)
     if kind == "topic" or (kind is None and name in topics):
         return EventFilter(topic=name)
-    if kind in (None, "broker") and is_number and number == name:
-        return EventFilter(broker=int(name))
-    if kind in (None, "partition") and topic and is_number:
-        return EventFilter(topic=topic, partition=int(number))
-    if kind is not None:
+    if kind != "partition" and number_of(name) >= 0:
+        return EventFilter(broker=number_of(name))
+    if topic and number_of(number) >= 0:
+        return EventFilter(topic=topic, partition=number_of(number))
+    return EventFilter(topic=name)
+
+
+def check_subject(kind: str | None, name: str) -> None:
+    """UsageError for what cannot be a partition's name, or a broker's id."""
+    topic, _, number = name.rpartition("-")
+    if (kind == "broker" and number_of(name) < 0) or (kind == "partition" and not (topic and number_of(number) >= 0)):
         what = "a broker's id" if kind == "broker" else "TOPIC-N"
         raise UsageError(f"{kind} must be {what}, got {name!r}", hint="for example broker 1, partition orders-0")
-    return EventFilter(topic=name)
+
+
+def number_of(text: str) -> int:
+    """The number that it is; -1 where it is not a number that ids and partitions can have."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else -1
 
 
 async def read_events(
@@ -102,8 +110,8 @@ async def read_events(
     since: Position,
     show: Callable[[Event], None],
     *,
-    follow: bool,
-    note: Callable[[str], None],
+    follow: bool = False,
+    note: Callable[[str], None] = lambda text: None,
 ) -> None:
     """Show the events from a position on, in the topic's order; with ``follow`` until the task is cancelled.
 
@@ -139,7 +147,7 @@ async def events_since(
     why: str | None = None
     try:
         async with asyncio.timeout(within_s):
-            await read_events(cluster, chosen, since, found.append, follow=False, note=lambda text: None)
+            await read_events(cluster, chosen, since, found.append)
     except KlogError as error:
         why = error.message
     except TimeoutError:

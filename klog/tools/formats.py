@@ -17,7 +17,7 @@ import struct
 from base64 import b64encode
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from klog.client.headers import Headers, HeadersOf, headers_of
 from klog.errors import UsageError
@@ -29,7 +29,7 @@ Formatter = Callable[[Any], bytes]
 Watermark = Callable[[str, int], int]
 """The high watermark of a topic's partition, as far as it is known here; -1: not at all."""
 
-_ESCAPES = {"n": b"\n", "t": b"\t", "r": b"\r", "0": b"\0", "\\": b"\\"}
+ESCAPES = {"n": b"\n", "t": b"\t", "r": b"\r", "0": b"\0", "\\": b"\\"}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _HINT = r"letters: %t %p %o %k %K %s %S %v{hex} %v{base64} %h %T %d{strftime[%H:%M]} %], \n; all: `man klog-tail`"
 
@@ -115,8 +115,8 @@ def _closing(part: str, opening: int, letter: str) -> int:
 
 def _escape(part: str, at: int, text: str) -> tuple[bytes, int]:
     letter = part[at : at + 1]
-    if letter in _ESCAPES:
-        return _ESCAPES[letter], at + 1
+    if letter in ESCAPES:
+        return ESCAPES[letter], at + 1
     digits = part[at + 1 : at + 3]
     if letter == "x" and len(digits) == 2:
         try:
@@ -208,20 +208,17 @@ def _time(modifier: str | None, text: str) -> Formatter:
     return show
 
 
-class _Header:
-    """One header, as the letters for key and value want it."""
+class _Header(NamedTuple):
+    """As the letters for key and value want it."""
 
-    __slots__ = ("_content", "_name")
-
-    def __init__(self, name: str, content: bytes | None) -> None:
-        self._name = name
-        self._content = content
+    name: str
+    content: bytes | None
 
     def key(self) -> bytes:
-        return self._name.encode()
+        return self.name.encode()
 
     def value(self) -> bytes | None:
-        return self._content
+        return self.content
 
 
 def _each_header(form: str, text: str, headers: HeadersOf) -> Formatter:

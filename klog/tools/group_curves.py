@@ -15,21 +15,18 @@ Limits
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
-from klog.admin.group_lag import of_groups
+from klog.admin.group_lag import LagRow, of_groups
 from klog.client.answers import check
+from klog.client.cluster import Cluster
 from klog.errors import KlogError, MalformedRequest, Refused
 from klog.names import TopicPartition
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
-
-if TYPE_CHECKING:
-    from klog.admin.group_lag import LagRow
-    from klog.client.cluster import Cluster
 
 DAY_MS: Final = 86_400_000
 MINUTE_MS: Final = 60_000
@@ -77,7 +74,6 @@ class Curve(NamedTuple):
 
     group: str
     values: list[float | None]
-    partitions: int
     missing: int
 
 
@@ -185,19 +181,17 @@ def moments(first_ms: int, now_ms: int) -> list[int]:
 def curves(history: LagHistory, rows: Sequence[LagRow], times: Sequence[int]) -> list[Curve]:
     """The groups' lag at these moments, of which the last is now; the largest first. May take seconds."""
     sums: dict[str, list[float | None]] = {}
-    counts: dict[str, list[int]] = {}
+    missing: Counter[str] = Counter()
     for row in rows[:PARTITIONS_MAX]:
         if row.group is None or row.topic is None or row.partition is None or row.lag_bytes is None:
             continue
         found = _of_partition(history, row, times)
-        count = counts.setdefault(row.group, [0, 0])
-        count[0] += 1
-        count[1] += all(value is None for value in found[:-1])
+        missing[row.group] += all(value is None for value in found[:-1])
         total = sums.setdefault(row.group, [None] * len(times))
         for at, value in enumerate(found):
             if value is not None:
                 total[at] = (total[at] or 0.0) + value
-    made = [Curve(group, values, *counts[group]) for group, values in sums.items()]
+    made = [Curve(group, values, missing[group]) for group, values in sums.items()]
     return sorted(made, key=lambda one: (-max(value or 0.0 for value in one.values), one.group))
 
 

@@ -74,15 +74,12 @@ class GroupReader(Reader):
         return settings
 
     def _read(self) -> None:
-        self._ends = {(one.topic, one.partition): span.end for one, span in self._spans.items() if span.end is not None}
+        self._ends = {one: span.end for one, span in self._spans.items() if span.end is not None}
         self._joining_since = self._last_heard = time.monotonic()
         self._subscribe(one.topic for one in self._spans)
         try:
             while not self._is_done and not (self._has_joined and self._ends and not self._open):
-                while self._dropped:
-                    self._let_go(self._dropped.popleft())
-                while self._added:
-                    self._subscribe(topic for topic, _ in self._added.popleft())
+                self._hear_of_topics()
                 run = self._next_run()
                 self._write(run)
                 if self._places and (not run or time.monotonic() - self._committed_at >= COMMIT_EVERY_S):
@@ -97,6 +94,9 @@ class GroupReader(Reader):
             return
         self._topics = wanted
         self._consumer.subscribe(wanted, on_assign=self._given, on_revoke=self._taken, on_lost=self._lost)
+
+    def _take_on(self, places: list[Partition]) -> None:
+        self._subscribe(topic for topic, _ in places)
 
     def _let_go(self, topic: str) -> None:
         if topic not in self._topics:

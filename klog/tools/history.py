@@ -41,6 +41,7 @@ LOST: Final = {
     "isr-shrunk": "{} with fewer in sync",
 }
 """Events that the absence of a broker causes, and how they are counted."""
+REPEATED: Final = ("rebalance", "group-empty", "throttled", "denied", "commit-refused")
 CHANGES: Final = ("topic-created", "partitions-added", "settings-changed", "topic-deleted", "topic-restored")
 """Events that come with the act that made them."""
 _NAMED: Final = re.compile(r"\bbroker (\d{1,9}) (?:is shutting down|stopped answering|shut down)")
@@ -65,7 +66,6 @@ class Story:
 
     first: Event
     shown: EventRow
-    begun: datetime | None
     ended: datetime | None
     events: int = 0
     names: list[str] = field(default_factory=list)
@@ -78,127 +78,114 @@ class Story:
     is_wanted: bool = False
     restarts: int = 0
 
-    def take(self, time: datetime | None) -> None:
-        """One more event of it."""
-        self.events += 1
-        self.ended = time or self.ended
-
-    @property
-    def kind(self) -> str:
-        """Of its first event."""
-        return self.shown.kind
-
-    @property
-    def topic(self) -> object:
-        """The one that its first event is about."""
-        return self.first.get("topic")
-
     def is_near(self, time: datetime | None) -> bool:
-        """Whether it goes on at that time."""
         return time is not None and self.ended is not None and abs(time - self.ended) <= TOGETHER
+
+    def is_over(self, time: datetime | None) -> bool:
+        """Whether its brokers have been back for so long that what they get is another story."""
+        return self.back is not None and (time is None or time - self.back > AFTER)
+
+    def add_cause(self, reason: str) -> None:
+        plain = reason.removeprefix("it ")
+        if plain and plain not in self.causes:
+            self.causes.append(plain)
+            self.is_orderly = self.is_orderly or bool(_ORDERLY.search(plain))
 
 
 def fold(events: Iterable[Event], wanted: Callable[[Event], bool] = lambda event: True) -> list[StoryRow]:
     """The stories of these events, which are in the order of their time: those that have a ``wanted`` one, whole."""
-    stories: list[Story] = []
-    near: list[Story] = []  # what can still go on, of those that are not absences
-    absences: dict[int, Story] = {}
+    stories = _Stories()
     for event in events:
         shown = row(event)
-        if shown.time is not None:
-            near = [one for one in near if one.is_near(shown.time)]
-        going_on = near if shown.time is not None else []
-        story = (
-            _absence(stories, absences, event, shown)
-            or _of_a_topic(going_on, event)
-            or _of_one_sort(going_on, event, shown)
-        )
-        if story is None:
-            story = _begun(event, shown)
-            stories.append(story)
-            near.append(story)
-        story.take(shown.time)
+        story = stories.of(event, shown)
+        story.events += 1
+        story.ended = shown.time or story.ended
         story.is_wanted = story.is_wanted or wanted(event)
-    return [_told(one) for one in _together(stories) if one.is_wanted]
-
-
-def _begun(event: Event, shown: EventRow) -> Story:
-    story = Story(event, shown, shown.time, shown.time, names=[shown.subject])
-    if shown.reason:
-        story.causes.append(shown.reason.removeprefix("it "))
-    if shown.kind == "act":
-        story.act = event
-    return story
+    return [_told(one) for one in _together(stories.every) if one.is_wanted]
 
 
 # --- to which story an event belongs ----------------------------------------------------------------------------------
 
 
-def _absence(stories: list[Story], absences: dict[int, Story], event: Event, shown: EventRow) -> Story | None:
-    """The absence of a broker that an event begins, causes, ends or belongs to; the event noted there."""
-    kind, reason, time = shown.kind, shown.reason or "", shown.time
-    broker = event.get("id")
-    is_stop = kind == "act" and event.get("what") in STOPS
-    if (is_stop or kind == "broker-down") and type(broker) is int:
-        story = _of_broker(stories, absences, broker, event, shown)
-        if is_stop:
-            story.act, story.is_orderly = event, True
-        else:
-            _add_cause(story, reason)
+class _Stories:
+    """In the order of their first events."""
+
+    def __init__(self) -> None:
+        self.every: list[Story] = []
+        self._near: list[Story] = []
+        """What can still go on, of those that are not absences."""
+        self._absences: dict[int, Story] = {}
+
+    def of(self, event: Event, shown: EventRow) -> Story:
+        """The one that goes on with an event, or begins."""
+        if shown.time is not None:
+            self._near = [one for one in self._near if one.is_near(shown.time)]
+        near = self._near[::-1] if shown.time is not None else []
+        story = self._absence(event, shown) or _of_a_topic(near, event) or _of_one_sort(near, event, shown)
+        if story is None:
+            story = Story(event, shown, shown.time, names=[shown.subject])
+            if shown.reason:
+                story.causes.append(shown.reason.removeprefix("it "))
+            if shown.kind == "act":
+                story.act = event
+            self.every.append(story)
+            self._near.append(story)
         return story
-    if kind == "broker-up" and type(broker) is int:
-        there = absences.get(broker)
-        if there is not None and there.back is None:
+
+    def _absence(self, event: Event, shown: EventRow) -> Story | None:
+        """The absence of a broker that an event begins, causes, ends or belongs to; the event noted there."""
+        kind, reason, time = shown.kind, shown.reason or "", shown.time
+        broker = event.get("id")
+        is_stop = kind == "act" and event.get("what") in STOPS
+        if (is_stop or kind == "broker-down") and type(broker) is int:
+            story = self._of_broker(broker, event, shown)
+            if is_stop:
+                story.act, story.is_orderly = event, True
+            else:
+                story.add_cause(reason)
+            return story
+        if kind == "broker-up" and type(broker) is int:
+            there = self._absences.get(broker)
+            if there is None or there.back is not None:
+                return None
             there.back = time
             return there
+        if kind in LOST:
+            named = [int(one) for one in _NAMED.findall(reason)]
+            for one in named:
+                story = self._of_broker(one, event, shown)
+                story.is_orderly = story.is_orderly or bool(_ORDERLY.search(reason))
+            away = (one for one in brokers_of(event) if one in self._absences and self._absences[one].back is None)
+            gone = next(iter(named or away), None)
+            if gone is not None and "preferred" not in reason:
+                return self._counted(gone, LOST[kind])
+            leader = event.get("leader")
+            return self._counted(leader, "{} led by it again", time) if type(leader) is int else None
+        if kind == "isr-expanded":
+            came = (self._counted(one, "{} in sync again", time) for one in brokers_of(event))
+            return next(filter(None, came), None)
+        if kind == "controller-elected":
+            near = next((one for one in reversed(self.every) if one.brokers and one.is_near(time)), None)
+            if near is not None:
+                near.add_cause(f"broker {event.get('controller')} is the controller then")
+            return near
         return None
-    if kind in LOST:
-        named = [int(one) for one in _NAMED.findall(reason)]
-        for one in named:
-            story = _of_broker(stories, absences, one, event, shown)
-            story.is_orderly = story.is_orderly or bool(_ORDERLY.search(reason))
-        gone = named or [one for one in brokers_of(event) if one in absences and absences[one].back is None]
-        if gone and "preferred" not in reason:
-            absences[gone[0]].counts[LOST[kind]] += 1
-            return absences[gone[0]]
-        leader = event.get("leader")
-        if type(leader) is int and _is_after(absences.get(leader), time):
-            absences[leader].counts["{} led by it again"] += 1
-            return absences[leader]
-    if kind == "isr-expanded":
-        came = brokers_of(event)
-        story_of = next((absences[one] for one in came if _is_after(absences.get(one), time)), None)
-        if story_of is not None:
-            story_of.counts["{} in sync again"] += 1
-        return story_of
-    if kind == "controller-elected":
-        near = next((one for one in reversed(stories) if one.brokers and one.is_near(time)), None)
-        if near is not None:
-            _add_cause(near, f"broker {event.get('controller')} is the controller then")
-        return near
-    return None
 
-
-def _of_broker(stories: list[Story], absences: dict[int, Story], broker: int, event: Event, shown: EventRow) -> Story:
-    """The broker's absence that goes on, or a new one."""
-    there = absences.get(broker)
-    if there is not None and there.back is None:
+    def _of_broker(self, broker: int, event: Event, shown: EventRow) -> Story:
+        """The broker's absence that goes on, or a new one."""
+        there = self._absences.get(broker)
+        if there is None or there.back is not None:
+            there = self._absences[broker] = Story(event, shown, shown.time, brokers=[broker])
+            self.every.append(there)
         return there
-    story = Story(event, shown, shown.time, shown.time, brokers=[broker])
-    stories.append(story)
-    absences[broker] = story
-    return story
 
-
-def _is_after(story: Story | None, time: datetime | None) -> bool:
-    return story is not None and (story.back is None or (time is not None and time - story.back <= AFTER))
-
-
-def _add_cause(story: Story, reason: str) -> None:
-    plain = reason.removeprefix("it ")
-    if plain and plain not in story.causes:
-        story.causes.append(plain)
-        story.is_orderly = story.is_orderly or bool(_ORDERLY.search(plain))
+    def _counted(self, broker: int, what: str, time: datetime | None = None) -> Story | None:
+        """The broker's absence, with one more of what it has caused, or what came back; None where it is over."""
+        there = self._absences.get(broker)
+        if there is None or there.is_over(time):
+            return None
+        there.counts[what] += 1
+        return there
 
 
 def _of_a_topic(near: Sequence[Story], event: Event) -> Story | None:
@@ -206,7 +193,7 @@ def _of_a_topic(near: Sequence[Story], event: Event) -> Story | None:
     kind, topic = str(event["kind"]), event.get("topic")
 
     def recent(*kinds: str) -> Iterator[Story]:
-        return (one for one in reversed(near) if one.kind in kinds and one.topic == topic)
+        return (one for one in near if one.shown.kind in kinds and one.first.get("topic") == topic)
 
     if kind == "leader-elected" and event.get("old_leader") == -1:
         return next(recent("topic-created", "partitions-added", "topic-restored"), None)
@@ -216,8 +203,9 @@ def _of_a_topic(near: Sequence[Story], event: Event) -> Story | None:
             story.act = event
         return story
     if kind in CHANGES:
-        made = recent("topic-created", "act")
-        return next((one for one in made if one.kind != "act" or str(one.first.get("what")).startswith("topic-")), None)
+        for one in recent("topic-created", "act"):
+            if one.shown.kind != "act" or str(one.first.get("what")).startswith("topic-"):
+                return one
     return None
 
 
@@ -226,8 +214,8 @@ def _of_one_sort(near: Sequence[Story], event: Event, shown: EventRow) -> Story 
     if shown.kind in ("act", "?", *CHANGES):
         return None
     group = event.get("group")
-    for story in reversed(near):
-        like = story.kind == shown.kind and story.first.get("group") == group
+    for story in near:
+        like = story.shown.kind == shown.kind and story.first.get("group") == group
         if like and (group is not None or story.shown.reason == shown.reason):
             if shown.subject not in story.names:
                 story.names.append(shown.subject)
@@ -256,16 +244,17 @@ def _together(stories: Sequence[Story]) -> list[Story]:
         before.is_wanted = before.is_wanted or story.is_wanted
         before.back = None if story.back is None or before.back is None else max(story.back, before.back)
         for one in story.causes:
-            _add_cause(before, one)
+            before.add_cause(one)
     return found
 
 
 def _is_one(before: Story, story: Story) -> bool:
-    if story.begun is None or before.begun is None:
+    begun, first = story.shown.time, before.shown.time
+    if begun is None or first is None:
         return False
     if story.restarts:
-        return bool(before.restarts and before.back and story.begun - before.back <= RESTARTS_WITHIN)
-    return not before.restarts and not story.is_orderly and story.begun - before.begun <= TOGETHER
+        return bool(before.restarts and before.back and begun - before.back <= RESTARTS_WITHIN)
+    return not before.restarts and not story.is_orderly and begun - first <= TOGETHER
 
 
 # --- in words ---------------------------------------------------------------------------------------------------------
@@ -283,18 +272,16 @@ def _told(story: Story) -> StoryRow:
     elif len(story.names) > 1:
         what = f"{shown.kind}: {first_few(story.names, NAMED_MAX)}"
     else:
-        what = f"{shown.subject}: {shown.what}" + (f" ({story.events} times)" if _repeats(story) else "")
-    return StoryRow(story.begun, what, cause, undo, story.events)
-
-
-def _repeats(story: Story) -> bool:
-    return story.events > 1 and story.kind in ("rebalance", "group-empty", "throttled", "denied", "commit-refused")
+        repeats = story.events > 1 and shown.kind in REPEATED
+        what = f"{shown.subject}: {shown.what}" + (f" ({story.events} times)" if repeats else "")
+    return StoryRow(shown.time, what, cause, undo, story.events)
 
 
 def _of_brokers(story: Story) -> str:
     shown = ",".join(map(str, story.brokers))
     named = f"brokers {shown}" if len(story.brokers) > 1 else f"broker {shown}"
-    took = duration_text((story.back - story.begun).total_seconds() * 1000) if story.back and story.begun else ""
+    begun = story.shown.time
+    took = duration_text((story.back - begun).total_seconds() * 1000) if story.back and begun else ""
     if story.restarts:
         return f"rolling restart of {named}, {took}" if story.restarts > 1 else f"{named} restarted, {took}"
     parts = [f"{named} {'stopped' if story.is_orderly else 'went down'}"]

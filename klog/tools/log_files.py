@@ -6,12 +6,12 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import chain, groupby
 
 from klog.errors import UnsupportedCodec
 from klog.record.batch import LENGTH_PREFIX_BYTES, BatchHeader
 from klog.record.codec import CODEC_MASK
-from klog.tools.log_range import EVERYTHING, LogRange
-from klog.tools.log_survey import FAULTS, Batch, Meter, State, Stretch, find_folders, survey
+from klog.tools.log_survey import EVERYTHING, FAULTS, Batch, LogRange, Meter, State, Stretch, find_folders, survey
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,57 +58,39 @@ def verify(path: str | os.PathLike[str], meter: Meter | None = None) -> Iterator
     meter, folders = meter or Meter(), find_folders(path)
     meter.expect(folders)
     for folder, segments in folders:
-        run: _Run | None = None
-        for event in meter.over(survey(folder, segments)):
-            if isinstance(event, Batch) and run is not None and event.file == run.file:
-                run.add(event.header)
-                continue
-            if run is not None:
-                yield run.row()
-            if isinstance(event, Batch):
-                run = _Run(event)
+        events = meter.over(survey(folder, segments))
+        for file, some in groupby(events, lambda event: event.file if isinstance(event, Batch) else None):
+            if file is None:
+                yield from map(row_of, some)
             else:
-                run = None
-                yield row_of(event)
-        if run is not None:
-            yield run.row()
+                yield _run(file, (event.header for event in some if isinstance(event, Batch)))
 
 
-class _Run:
+def _run(file: str, headers: Iterator[BatchHeader]) -> LogRow:
     """The sums over good batches, one behind the other in one file. No row a batch: there are millions in a file."""
-
-    def __init__(self, first: Batch) -> None:
-        self.file = first.file
-        self._first = self._last = first.header
-        self._bytes = self._messages = 0
-        self._newest_ms = -1
-        self._codecs: set[int] = set()
-        self._producers: set[int] = set()
-        self.add(first.header)
-
-    def add(self, header: BatchHeader) -> None:
-        self._last = header
-        self._bytes += header.batch_length + LENGTH_PREFIX_BYTES
-        self._messages += header.count
-        if header.max_timestamp_ms > self._newest_ms:
-            self._newest_ms = header.max_timestamp_ms
-        self._codecs.add(header.attributes & CODEC_MASK)
-        self._producers.add(header.producer_id)
-
-    def row(self) -> LogRow:
-        producer = self._last.producer_id
-        return LogRow(
-            base_offset=self._first.base_offset,
-            end=self._last.next_address,
-            bytes=self._bytes,
-            messages=self._messages,
-            codec=_codec(self._last) if len(self._codecs) == 1 else None,
-            timestamp=_moment(self._newest_ms),
-            epoch=self._last.leader_epoch,
-            producer=producer if len(self._producers) == 1 and producer >= 0 else None,
-            state=State.OK,
-            file=self.file,
-        )
+    first = last = next(headers)
+    size = messages = 0
+    newest_ms = -1
+    codecs: set[int] = set()
+    producers: set[int] = set()
+    for last in chain([first], headers):
+        size += last.batch_length + LENGTH_PREFIX_BYTES
+        messages += last.count
+        newest_ms = max(newest_ms, last.max_timestamp_ms)
+        codecs.add(last.attributes & CODEC_MASK)
+        producers.add(last.producer_id)
+    return LogRow(
+        base_offset=first.base_offset,
+        end=last.next_address,
+        bytes=size,
+        messages=messages,
+        codec=_codec(last) if len(codecs) == 1 else None,
+        timestamp=_moment(newest_ms),
+        epoch=last.leader_epoch,
+        producer=last.producer_id if len(producers) == 1 and last.producer_id >= 0 else None,
+        state=State.OK,
+        file=file,
+    )
 
 
 def row_of(event: Batch | Stretch) -> LogRow:

@@ -18,13 +18,13 @@ from __future__ import annotations
 import os
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from klog.clock import SYSTEM_CLOCK
-from klog.errors import CorruptLog, LogDirLocked, Refused
+from klog.errors import CorruptLog, Refused
 from klog.storage import meta_properties
 from klog.storage.damage_record import DAMAGED_SUFFIX
 from klog.storage.file_pool import FilePool
@@ -34,7 +34,7 @@ from klog.storage.partition_folder import parse_folder_name
 from klog.storage.recovery import Recovery
 from klog.storage.segment import base_address_of
 from klog.tools.log_files import LogRow, row_of
-from klog.tools.log_survey import FAULTS, Batch, Meter, State, Stretch, find_folders, survey
+from klog.tools.log_survey import FAULTS, Batch, Meter, State, Stretch, find_folders, locked, survey
 
 CUT_SUFFIX: Final = ".cut"
 RECORD_BYTES_MAX: Final = 64 * 1024 * 1024
@@ -62,7 +62,6 @@ class FolderPlan:
 class RepairPlan:
     """Folders with something to repair; empty where all is well."""
 
-    path: str
     folders: tuple[FolderPlan, ...]
 
     @property
@@ -97,7 +96,7 @@ def plan_repair(path: str | os.PathLike[str], meter: Meter | None = None) -> Rep
             faults, kept = _look(meter.over(survey(folder, segments)))
         if faults:
             plans.append(FolderPlan(folder, tuple(faults), kept))
-    return RepairPlan(str(path), tuple(plans))
+    return RepairPlan(tuple(plans))
 
 
 def apply_repair(plan: RepairPlan, file_system: FileSystem | None = None) -> list[LogRow]:
@@ -211,21 +210,9 @@ def _move_to_record(file_system: FileSystem, cut: Cut) -> None:
 # --- Whose the folder is ---
 
 
-@contextmanager
-def _locked(folder: str) -> Iterator[None]:
+def _locked(folder: str) -> AbstractContextManager[None]:
     """The lock of the log dir that the folder lies in, where that is one: then a broker may have it."""
     log_dir = Path(folder).parent
-    if not any((log_dir / name).exists() for name in (LOCK, meta_properties.NAME)):
-        yield
-        return
-    try:
-        held = OsFileSystem().lock(str(log_dir / LOCK))
-    except LogDirLocked as error:
-        raise LogDirLocked(
-            f"{log_dir} is in use by a broker: {error.message}",
-            hint="stop the broker first; klog log verify reads the files of a running one",
-        ) from None
-    try:
-        yield
-    finally:
-        held.release()
+    if any((log_dir / name).exists() for name in (LOCK, meta_properties.NAME)):
+        return locked(log_dir, "stop the broker first; klog log verify reads the files of a running one")
+    return nullcontext()

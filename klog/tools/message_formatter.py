@@ -14,16 +14,14 @@ from klog.render.visible import visible_bytes, visible_json_bytes
 from klog.tools.formats import Watermark, compile_format
 
 if TYPE_CHECKING:
-    from klog.tools.message_decoder import MessageDecoder
-    from klog.tools.tail_options import TailOptions
+    from klog.tools.options import TailOptions
+    from klog.tools.schemas import MessageDecoder
 
 Message = Any
 """confluent-kafka's, which has no types, or what has its methods."""
 
 
 class MessageFormatter:
-    """Shows messages as the options say."""
-
     def __init__(
         self,
         options: TailOptions,

@@ -12,23 +12,20 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, BinaryIO
+from typing import BinaryIO
 
 from klog.admin.answers import check_partitions
 from klog.admin.settings import setting_of
 from klog.admin.topics import create_topic
 from klog.admin.waiting import tell_waiting, why_not_taken
+from klog.client.cluster import Cluster
+from klog.client.metadata import TopicNode
 from klog.errors import InvalidTopic, KlogError, UnknownTopicOrPartition
-from klog.names import INTERNAL_TOPICS, check_topic_name
+from klog.names import INTERNAL_TOPICS, check_topic_name, counted
 from klog.render.jsonl import rfc3339
-from klog.tools.produce_options import ProduceOptions
+from klog.tools.deliveries import Line, LineRange, PartitionReceipt, Rejects
+from klog.tools.options import ProduceOptions
 from klog.tools.sender import Sender
-
-if TYPE_CHECKING:
-    from klog.client.cluster import Cluster
-    from klog.client.metadata import TopicNode
-    from klog.tools.deliveries import Line, LineRange
-    from klog.tools.rejects import Rejects
 
 GRACE_S = 0.5
 """After an interruption: how long to wait for acknowledgements that are under way. The command has a second in all."""
@@ -38,20 +35,6 @@ class NoSuchTopic(UnknownTopicOrPartition):
     """A topic that is not there: its name is mistyped, or it is to be made on purpose."""
 
     exit_code = 2
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionReceipt:
-    """What one partition acknowledged; ``bytes`` of keys and values. Offsets are None with acks=0: no answer."""
-
-    topic: str
-    partition: int
-    messages: int
-    bytes: int
-    first_offset: int | None
-    last_offset: int | None
-    flushed_by: tuple[int, ...] | None
-    """The brokers that have it on disk (acks=all and a flush for every append: those in sync); None: not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,8 +137,11 @@ async def produce(
         receipt = replace(receipt, first_error=f"{receipt.first_error}; {bound}")
     if not sender.timed_out:
         return receipt
-    partitions = sender.timed_out if None not in sender.timed_out else chosen
-    why = await _why_timed_out(cluster, topic, [one for one in partitions if one is not None], options)
+    partitions = chosen if None in sender.timed_out else [one for one in sender.timed_out if one is not None]
+    try:
+        why = await why_not_taken(cluster, topic, partitions, options.acks)
+    except KlogError as error:
+        why = error.message
     return replace(receipt, first_error=f"{receipt.first_error}: {why}") if why else receipt
 
 
@@ -176,23 +162,10 @@ async def _setting(cluster: Cluster, topic: str, name: str) -> str | None:
         return None
 
 
-async def _why_timed_out(
-    cluster: Cluster, topic: str, partitions: Iterable[int], options: ProduceOptions
-) -> str | None:
-    """What has kept partitions from taking messages, as far as it can be seen."""
-    try:
-        return await why_not_taken(cluster, topic, partitions, options.acks)
-    except KlogError as error:
-        return error.message
-
-
 def _receipt(
     sender: Sender, topic: str, began: float, was_interrupted: bool, flushed_by: dict[int, tuple[int, ...]]
 ) -> Receipt:
-    rows = []
-    for partition, one in sorted(sender.partitions.items()):
-        first, last = (None, None) if one.first_offset < 0 else (one.first_offset, one.last_offset)
-        rows.append(PartitionReceipt(topic, partition, one.messages, one.bytes, first, last, flushed_by.get(partition)))
+    rows = [replace(one, flushed_by=flushed_by.get(number)) for number, one in sorted(sender.partitions.items())]
     return Receipt(
         topic,
         sender.acknowledged,
@@ -224,7 +197,7 @@ async def _existing_or_made(cluster: Cluster, topic: str, create: bool, note: Ca
             raise NoSuchTopic(error.message, hint=hint, topic=topic) from None
     made = await create_topic(cluster, topic, if_not_exists=True)
     if made.created:
-        count = f"{made.partitions} partition" + ("s" if made.partitions != 1 else "")
+        count = counted(made.partitions, "partition")
         note(f"made topic {topic} with {count}, replication factor {made.replication_factor}")
     return await cluster.topic(topic, fresh=True)
 

@@ -10,26 +10,21 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import IO, TYPE_CHECKING, BinaryIO, Final, Literal
+from typing import IO, BinaryIO, Final, Literal
 
-from klog.admin.quarantine import check_no_doubles
+from klog.admin.quarantine import LostRow, check_no_doubles
 from klog.client.answers import check
+from klog.client.cluster import Cluster
 from klog.errors import KlogError
 from klog.names import counted
 from klog.protocol.apis import ApiKey
-from klog.record.records import each_record
+from klog.record.records import Record, each_record
 from klog.render.jsonl import Content, to_line
 from klog.storage.checking import Found, check_batches
 from klog.tools.message_formatter import MessageFormatter
+from klog.tools.options import ProduceOptions, TailOptions
 from klog.tools.produce import produce
-from klog.tools.produce_options import ProduceOptions
-from klog.tools.replica_consumer import message_of
-from klog.tools.tail_options import TailOptions
-
-if TYPE_CHECKING:
-    from klog.admin.quarantine import LostRow
-    from klog.client.cluster import Cluster
-    from klog.record.records import Record
+from klog.tools.replica_reader import message_of
 
 READ_BYTES: Final = 1 << 20
 SHOWN_AT_ONCE: Final = 10_000
@@ -146,7 +141,6 @@ class _Stretch:
         return self._file.read(size)
 
     def records(self) -> Iterator[Record]:
-        """The records of each batch that checks."""
         first = self._address
         for event in check_batches(self, first, first, first + self._size) if self._size else ():
             if not isinstance(event, Found):

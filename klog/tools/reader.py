@@ -13,11 +13,12 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as Assigned
 
+from klog.client.cluster import Cluster
 from klog.client.headers import headers_from
 from klog.client.servers import librdkafka_servers
 from klog.errors import (
@@ -29,14 +30,10 @@ from klog.errors import (
 from klog.names import TAIL_GROUP, TopicPartition
 from klog.render.jsonl import timestamp_of
 from klog.security.errors import TopicAuthorizationFailed
-from klog.tools.connection_errors import ConnectionErrors
-from klog.tools.librdkafka import made
+from klog.tools.librdkafka import ConnectionErrors, made
 from klog.tools.message_formatter import Message, MessageFormatter
-from klog.tools.tail_options import Sink, Span, TailOptions, TailSummary
+from klog.tools.options import Sink, Span, TailOptions
 from klog.tools.time_merge import Partition, TimeMerge
-
-if TYPE_CHECKING:
-    from klog.client.cluster import Cluster
 
 RUN_MESSAGES = 500
 """Taken at once. With runs of some thousand, the memory of each is given back to the system and asked for again, which
@@ -55,8 +52,6 @@ _GONE = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError
 
 
 class Reader:
-    """Reads spans of partitions and writes what they hold."""
-
     around_damage = (
         "`--replica ID` reads another replica, `-X check.crcs=false` shows the bytes as they are; "
         "`klog log verify` on its broker tells all that is damaged"
@@ -90,7 +85,6 @@ class Reader:
         """Partitions whose end was not reached yet."""
         self._paused: set[Partition] = set()
         self._messages = 0
-        self._bytes = 0
         self._told: set[str] = set()
         """Why values could not be decoded, as far as a note has it."""
         self._errors = ConnectionErrors()
@@ -100,11 +94,11 @@ class Reader:
         self._assigned: Mapping[Partition, int] = {}
         self._added: deque[list[Partition]] = deque()
         self._dropped: deque[str] = deque()
-        self._merge = TimeMerge((one.topic, one.partition) for one in spans) if options.merge_by_time else None
+        self._merge = TimeMerge(spans) if options.merge_by_time else None
         self._consumer = self._connected(bootstrap)
 
     def _connected(self, bootstrap: str) -> Any:
-        """Where messages come from: confluent-kafka's Consumer, or what has its methods."""
+        """Where messages come from: confluent-kafka's Consumer."""
         return made(Consumer, self._settings(bootstrap))
 
     def _settings(self, bootstrap: str) -> dict[str, Any]:
@@ -129,8 +123,8 @@ class Reader:
             **self._options.librdkafka,
         }
 
-    def run(self) -> TailSummary:
-        """Until the ends, the count or the stop; what was shown. BrokenPipeError where the output is closed.
+    def run(self) -> None:
+        """Until the ends, the count or the stop. BrokenPipeError where the output is closed.
 
         Raises TimedOut where nothing comes although the end was not reached.
         """
@@ -140,13 +134,12 @@ class Reader:
             self._consumer.close()
         if (undecoded := self._shower.undecodable.total()) > 1:
             self._note(f"{undecoded:,} of {self._messages:,} values could not be decoded")
-        return TailSummary(self._messages, self._bytes, self._earlier)
 
-    async def run_in_thread(self) -> TailSummary:
+    async def run_in_thread(self) -> None:
         """`run`; where the task is cancelled that is a stop, and the thread has ended when the cancellation goes on."""
         work = asyncio.ensure_future(asyncio.to_thread(self.run))
         try:
-            return await asyncio.shield(work)
+            await asyncio.shield(work)
         finally:
             self._stop.set()
             if not work.done():
@@ -175,10 +168,10 @@ class Reader:
     # --- What is there ---
 
     def _read_to_the_ends(self) -> None:
-        wanted = {(one.topic, one.partition): span for one, span in self._spans.items() if not span.is_empty}
-        self._ends = {key: span.end for key, span in wanted.items() if span.end is not None}
+        wanted = {one: span for one, span in self._spans.items() if not span.is_empty}
+        self._ends = {one: span.end for one, span in wanted.items() if span.end is not None}
         self._open = set(self._ends)
-        self._assign({key: span.begin for key, span in wanted.items()})
+        self._assign({one: span.begin for one, span in wanted.items()})
         if self._options.last is not None:
             self._show_last(self._options.last)
         elif self._merge is not None:
@@ -203,10 +196,8 @@ class Reader:
                     heapq.heappop(newest)
         if self._stop.is_set():
             return
-        if self._earlier is not None:
-            self._earlier += seen - len(newest)
-            if self._earlier:
-                self._note(f"{self._earlier} earlier: -o start")
+        if self._earlier is not None and (earlier := self._earlier + seen - len(newest)):
+            self._note(f"{earlier} earlier: -o start")
         self._write([row[-1] for row in sorted(newest)])
 
     def _merge_to_the_ends(self, merge: TimeMerge) -> None:
@@ -226,24 +217,23 @@ class Reader:
 
     def _read_on(self) -> None:
         self._ends = {}
-        self._assign(
-            {
-                (one.topic, one.partition): span.begin if span.end is None else max(span.begin, span.end)
-                for one, span in self._spans.items()
-            }
-        )
+        ends = {one: span.begin if span.end is None else span.end for one, span in self._spans.items()}
+        self._assign({one: max(span.begin, ends[one]) for one, span in self._spans.items()})
         if self._merge is not None:
             self._merge_on(self._merge, self._options.settle_s)
         while not self._is_done:
-            while self._dropped:
-                self._let_go(self._dropped.popleft())
-            while self._added:
-                self._take_on(self._added.popleft())
+            self._hear_of_topics()
             self._write(self._next_run())
+
+    def _hear_of_topics(self) -> None:
+        while self._dropped:
+            self._let_go(self._dropped.popleft())
+        while self._added:
+            self._take_on(self._added.popleft())
 
     def add(self, partitions: Iterable[TopicPartition]) -> None:
         """Partitions that are new: once what comes is read, theirs is too, from the start. Any thread."""
-        self._added.append([(one.topic, one.partition) for one in partitions])
+        self._added.append(list(partitions))
 
     def drop(self, topic: str) -> None:
         """Read on without a topic that was deleted. Any thread."""
@@ -354,7 +344,6 @@ class Reader:
         return [one for one in run if one.offset() < ends.get((one.topic(), one.partition()), 0)]
 
     def _heard(self, message: Message) -> None:
-        """Deal with what is not a message."""
         error, key = message.error(), (message.topic(), message.partition())
         code = error.code()
         if code == KafkaError._PARTITION_EOF:
@@ -379,10 +368,7 @@ class Reader:
     def _go_on_inside(self, place: Partition, offset: int) -> None:
         """Read on although the log has no such offset."""
         name = f"{place[0]}-{place[1]}"
-        try:
-            start, end = self._consumer.get_watermark_offsets(Assigned(*place), timeout=self._timeout_s, cached=False)
-        except KafkaException as failed:
-            raise KlogError(f"{name}: its start and end are unknown: {failed.args[0].str()}") from None
+        start, end = self._bounds(place)
         if offset <= end:
             self._note(f"{name}: retention has removed the next messages; continuing at the log's start")
             self._go_on_at(place, start)
@@ -392,6 +378,15 @@ class Reader:
                 "topic was made again?); continuing at its end"
             )
             self._go_on_at(place, end)
+
+    def _bounds(self, place: Partition) -> tuple[int, int]:
+        try:
+            start, end = self._consumer.get_watermark_offsets(Assigned(*place), timeout=self._timeout_s, cached=False)
+        except KafkaException as failed:
+            raise KlogError(
+                f"{TopicPartition(*place)}: its start and end are unknown: {failed.args[0].str()}"
+            ) from None
+        return start, end
 
     def _go_on_at(self, place: Partition, offset: int) -> None:
         """Assign all partitions again, this one there: a partition in error takes no seek."""
@@ -432,11 +427,9 @@ class Reader:
             wanted = wanted[: count - self._messages]
             messages = messages[: messages.index(wanted[-1]) + 1] if wanted else []
         if wanted:
-            shown = self._shower.show(wanted)
-            self._sink.write(shown)
+            self._sink.write(self._shower.show(wanted))
             self._sink.flush()
             self._messages += len(wanted)
-            self._bytes += len(shown)
             for reason in [one for one in self._shower.undecodable if one not in self._told]:
                 self._told.add(reason)
                 self._note(f"a value that cannot be decoded is shown as it is: {reason}")

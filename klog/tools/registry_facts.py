@@ -15,15 +15,14 @@ from typing import NamedTuple
 from uuid import UUID
 
 from klog.coordination.registry_copy import FILE, RegistryCopy
-from klog.errors import LogDirLocked, NoSuchThing, Refused, UsageError
+from klog.errors import NoSuchThing, Refused, UsageError
 from klog.metrics import Count
 from klog.names import TopicPartition
 from klog.storage import meta_properties, partition_folder
 from klog.storage.epochs import NO_EPOCH
 from klog.storage.filesystem import OsFileSystem
-from klog.storage.log_dir import LOCK
 from klog.storage.meta_properties import MetaProperties
-from klog.tools.log_survey import Batch, find_folders, survey
+from klog.tools.log_survey import Batch, find_folders, locked, survey
 
 
 class Reach(NamedTuple):
@@ -63,7 +62,6 @@ class DirFacts:
 @contextmanager
 def held(dirs: Sequence[Path]) -> Iterator[None]:
     """No broker starts on them meanwhile. LogDirLocked where one runs."""
-    file_system = OsFileSystem()
     with ExitStack() as locks:
         for path in dirs:
             if not (path / meta_properties.NAME).is_file():
@@ -71,13 +69,7 @@ def held(dirs: Sequence[Path]) -> Iterator[None]:
                     f"{path} is not a broker's log dir: it has no {meta_properties.NAME}",
                     hint="--dir takes a folder of log.dirs",
                 )
-            try:
-                lock = file_system.lock(str(path / LOCK))
-            except LogDirLocked:
-                raise LogDirLocked(
-                    f"{path} is in use by a running broker", hint="stop all brokers of the cluster first"
-                ) from None
-            locks.callback(lock.release)
+            locks.enter_context(locked(path, "stop all brokers of the cluster first"))
         yield
 
 
@@ -104,7 +96,6 @@ def read_dirs(dirs: Sequence[Path], count: Count | None = None) -> list[DirFacts
 
 
 def _partition_folders(path: Path) -> list[tuple[TopicPartition, str]]:
-    """By name, with the path of each."""
     entries = sorted((one.name, f"{path}/{one.name}") for one in OsFileSystem().scan(str(path)) if one.is_folder)
     named = ((partition_folder.parse_folder_name(name), folder) for name, folder in entries)
     return [(name, folder) for name, folder in named if name is not None]

@@ -170,7 +170,6 @@ class _Found:
 def _decide(
     known: PartitionCopy | None, there: Mapping[int, ReplicaFacts], controller_epoch: int
 ) -> tuple[tuple[int, ...], PartitionState, str]:
-    """Assignment, state, and note."""
     epoch = max([known.leader_epoch if known else 0, *(one.reach.leader_epoch for one in there.values())])
     epoch += EPOCHS_UNSEEN
     if known is not None:

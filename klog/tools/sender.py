@@ -10,26 +10,21 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from klog.client.audit import Auditor, with_stamp
 from klog.client.audit_publisher import AuditPublisher, settle_delivery
-from klog.client.headers import check_header_name
 from klog.client.producer_settings import audit_settings, bound_messages
 from klog.client.send_errors import undelivered, untaken
+from klog.config.units import Rate
 from klog.errors import KlogError, MessageTooLarge, UsageError
-from klog.render.jsonl import Content, from_line
-from klog.tools.deliveries import Deliveries, Line, LineRange, Several, plain, ranges
-from klog.tools.input_messages import Splitter, lines, wholes
+from klog.render.jsonl import Content
+from klog.tools.deliveries import Deliveries, Line, LineRange, PartitionReceipt, Rejects, Several, plain, ranges
+from klog.tools.input_messages import line_reader, lines, wholes
 from klog.tools.librdkafka import made, producer_settings
-from klog.tools.line_format import LineReader, compile_line_format
-
-if TYPE_CHECKING:
-    from klog.config.units import Rate
-    from klog.tools.produce_options import ProduceOptions
-    from klog.tools.rejects import Rejects
+from klog.tools.options import ProduceOptions
 
 RECONNECT_MS_MAX = 1000
 """A broker that is back is found so soon; librdkafka's own bound is 10 s."""
@@ -46,21 +41,7 @@ POLL_EVERY = 500
 """Messages between looks at what was acknowledged."""
 
 
-class PartitionCount:
-    """What one partition has acknowledged."""
-
-    __slots__ = ("bytes", "first_offset", "last_offset", "messages")
-
-    def __init__(self) -> None:
-        self.messages = 0
-        self.bytes = 0
-        self.first_offset = -1
-        self.last_offset = -1
-
-
 class Sender:
-    """Sends to one topic."""
-
     def __init__(
         self, bootstrap: str, topic: str, options: ProduceOptions, *, timeout_s: float, rejects: Rejects | None = None
     ) -> None:
@@ -70,23 +51,10 @@ class Sender:
         """
         self._topic = topic
         self._options = options
-        self._splitter = Splitter(options)
-        if options.input == "jsonl" and not self._splitter.is_plain:
-            raise UsageError("-k, -K, -H and -Z are for lines and files; a JSON line has its own key and headers")
-        keeps = options.keep_partitions
-        self._read: LineReader | None = None
-        if options.input == "jsonl":
-            value_of = None if options.encoder is None else options.encoder.row
-            self._read = partial(from_line, keep_partition=keeps, value_of=value_of)
-        if options.format is not None:
-            if options.input != "lines" or options.key is not None or options.key_delimiter is not None:
-                raise UsageError("-f excludes -k, -K and -i: the format says where the key is")
-            self._read = _with_flags(compile_line_format(options.format, keeps), options)
-        if options.encoder is not None and options.input != "jsonl":
-            self._read = _encoded(self._read or self._splitter, options.encoder.text)
+        self._read = line_reader(options)
         if options.input != "lines" and options.delimiter != b"\n":
             raise UsageError(f"-D is for lines, not for -i {options.input}")
-        self.partitions: dict[int, PartitionCount] = {}
+        self.partitions: dict[int, PartitionReceipt] = {}
         self.read = 0
         self.failed = 0
         self.first_error: str | None = None
@@ -100,7 +68,6 @@ class Sender:
         self._lost: list[Line] = []
         self._rejects = rejects
         self._pace = Pace(options.rate) if options.rate else None
-        self._has_keys = self._read is not None or options.key is not None or options.key_delimiter is not None
         self._stop = threading.Event()
         settings = self._librdkafka = self._settings(bootstrap, timeout_s)
         audit = audit_settings(settings, bool(options.audit))
@@ -114,7 +81,6 @@ class Sender:
 
     @property
     def unanswered(self) -> int:
-        """Handed over, and not yet answered."""
         return self.read - self.failed - self.acknowledged
 
     @property
@@ -159,7 +125,7 @@ class Sender:
             options = self._options
             is_quick = options.input != "raw" and not (self._pace or options.audit)
             for source in sources:
-                if is_quick and self._read is None and self._splitter.is_plain:
+                if is_quick and self._read is None:
                     self._send_lines(source)
                 elif is_quick:
                     self._send_contents(source)
@@ -198,12 +164,24 @@ class Sender:
             self._publisher.close()
         self._producer.flush(0.3)
 
+    def _runs(self, source: BinaryIO) -> Iterator[tuple[int, list[bytes]]]:
+        """At most `POLL_EVERY` lines, or a whole input, behind the number of the first; until it is time to stop."""
+        idle, number = self._idle, 1
+        is_whole = self._options.input == "raw"
+        for run in wholes(source, idle) if is_whole else lines(source, idle, self._options.delimiter):
+            for at in range(0, len(run), POLL_EVERY):
+                some = run[at : at + POLL_EVERY]
+                yield number + at, some
+                if idle():
+                    self.stopped_at = self.stopped_at or Line(_name(source), number + at + len(some))
+                    return
+            number += len(run)
+
     def _send_lines(self, source: BinaryIO) -> None:
         """The common case, a line is a value: nothing is done for a line but handing it over (half the CPU)."""
-        produce, topic = self._producer.produce, self._topic
+        produce, topic, name = self._producer.produce, self._topic, _name(source)
         partition = -1 if self._options.partition is None else self._options.partition
-        name = _name(source)
-        for number, run in _numbered(lines(source, self._idle, self._options.delimiter)):
+        for number, run in self._runs(source):
             chunk = self.deliveries.chunk(name, number, run)
             answered = chunk.answered
             for place, line in enumerate(run):
@@ -213,18 +191,12 @@ class Sender:
                     self._send(Line(name, number + place), plain(line), chunk, answered)
                 else:
                     self.read += 1
-            self._producer.poll(0)
-            self._hold()
-            if self._stop.is_set():
-                self.stopped_at = self.stopped_at or Line(name, number + len(run))
-                return
 
     def _send_contents(self, source: BinaryIO) -> None:
         """The same with keys, headers, nulls and times."""
-        produce, topic = self._producer.produce, self._topic
+        produce, topic, name = self._producer.produce, self._topic, _name(source)
         partition = -1 if self._options.partition is None else self._options.partition
-        name = _name(source)
-        for number, run in _numbered(lines(source, self._idle, self._options.delimiter)):
+        for number, run in self._runs(source):
             rows = self._rows(name, number, run)
             chunk = self.deliveries.contents(name, rows)
             for place, (at, content) in enumerate(rows):
@@ -241,35 +213,26 @@ class Sender:
                     self._send(Line(name, at), content, chunk, answered)
                 else:
                     self.read += 1
-            if self._idle():
-                self.stopped_at = self.stopped_at or Line(name, number + len(run))
-                return
 
     def _send_one_by_one(self, source: BinaryIO) -> None:
         """Where each message has its time or its stamp, or is a whole input."""
-        is_whole, idle = self._options.input == "raw", self._idle
-        runs = wholes(source, idle) if is_whole else lines(source, idle, self._options.delimiter)
         name = _name(source)
-        for number, run in _numbered(runs):
+        for number, run in self._runs(source):
             for row in self._rows(name, number, run):
                 alone = self.deliveries.contents(name, [row])
                 self._send(Line(name, row[0]), row[1], alone, partial(alone.answered, 0))
                 if self._stop.is_set():
                     self.stopped_at = self.stopped_at or Line(name, row[0] + 1)
                     return
-            self._idle()
 
     def _rows(self, name: str, number: int, run: list[bytes]) -> list[tuple[int, Content]]:
         """The messages of lines from ``number`` on; an invalid line fails by itself, and the next goes on."""
-        read = self._read
-        if read is None:
-            return list(enumerate(map(self._splitter, run), number))
-        rows = []
+        read, skips_blanks, rows = self._read or plain, self._options.input == "jsonl", []
         for at, line in enumerate(run, number):
-            if self._options.input == "jsonl" and not line.strip():
+            if skips_blanks and not line.strip():
                 continue
             try:
-                rows.append((at, _sendable(read(line))))
+                rows.append((at, read(line)))
             except UsageError as error:
                 self._lost.append(Line(name, at))
                 self._fail(f"{name}, line {at}: {error.message}")
@@ -369,54 +332,16 @@ class Sender:
         partition, offset = message.partition(), message.offset()
         count = self.partitions.get(partition)
         if count is None:
-            count = self.partitions[partition] = PartitionCount()
+            count = self.partitions[partition] = PartitionReceipt(self._topic, partition)
         count.messages += 1
         count.bytes += len(message)  # the value's
-        if self._has_keys:
+        if self._read is not None:
             count.bytes += len(message.key() or b"")
         if offset is not None and offset >= 0:
-            if count.first_offset < 0:
+            if count.first_offset is None:
                 count.first_offset = offset
             count.last_offset = offset
         return True
-
-
-def _numbered(runs: Iterable[list[bytes]]) -> Iterator[tuple[int, list[bytes]]]:
-    """Runs of at most `POLL_EVERY` lines, none empty, each behind the number of its first one."""
-    number = 1
-    for run in runs:
-        for at in range(0, len(run), POLL_EVERY):
-            yield number + at, run[at : at + POLL_EVERY]
-        number += len(run)
-
-
-def _sendable(content: Content) -> Content:
-    """Raises UsageError for what confluent-kafka cannot send."""
-    for name, _ in content.headers:
-        check_header_name(name)
-    return content
-
-
-def _with_flags(read: LineReader, options: ProduceOptions) -> LineReader:
-    """With the headers of -H behind a message's own, and with -Z."""
-
-    def reader(line: bytes) -> Content:
-        found = read(line)
-        if options.empty_is_null:
-            found = found._replace(key=found.key or None, value=found.value or None)
-        return found._replace(headers=[*found.headers, *options.headers])
-
-    return reader if options.headers or options.empty_is_null else read
-
-
-def _encoded(read: LineReader, encode: Callable[[bytes], bytes]) -> LineReader:
-    """With values encoded; null has none."""
-
-    def reader(line: bytes) -> Content:
-        found = read(line)
-        return found if found.value is None else found._replace(value=encode(found.value))
-
-    return reader
 
 
 def _name(source: BinaryIO) -> str:

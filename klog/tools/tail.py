@@ -13,16 +13,17 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from klog.admin.answers import check_partitions
+from klog.client.cluster import Cluster
+from klog.client.metadata import TopicNode
 from klog.client.positions import EARLIEST, END, Anchor, Position
+from klog.client.resolve import bounds, replica_bounds, resolve, total_in
 from klog.errors import KlogError, ReplicaNotAvailable, UnknownTopicOrPartition, UsageError
 from klog.names import INTERNAL_TOPICS, TopicPartition
 from klog.tools.message_formatter import MessageFormatter, compile_names
-from klog.tools.tail_options import Sink, Span, TailOptions, TailSummary
+from klog.tools.options import Sink, Span, TailOptions
 
 if TYPE_CHECKING:
-    from klog.client.cluster import Cluster
-    from klog.client.metadata import TopicNode
-    from klog.tools.reader import Reader
+    from klog.tools.reader import Reader  # which loads librdkafka
 
 PARTITIONS_MAX = 100_000
 """More than any cluster has; bounds what ``0-99999999`` would make."""
@@ -41,7 +42,7 @@ async def tail(
     sink: Sink,
     *,
     note: Callable[[str], None] = lambda text: None,
-) -> TailSummary:
+) -> None:
     """Give messages to ``sink`` until told otherwise; cancel the task to stop (within 0.2 s).
 
     ``note`` gets sentences for stderr ("1204 earlier: -o start"), from this task's thread. Never makes a topic:
@@ -60,7 +61,9 @@ async def tail(
                 )
             note(f"no topic matches {options.match!r} yet; waiting for one")
     spans = await spans_of(cluster, topics, options.partitions, begin, end, note, replica=options.replica)
-    earlier = await _count_before(cluster, spans) if options.last is not None and options.replica is None else None
+    earlier = None
+    if options.last is not None and options.replica is None:
+        earlier = await total_in(cluster, {one: (EARLIEST, span.begin) for one, span in spans.items()})
     loop = asyncio.get_running_loop()
     make_reader = await _reader_for(cluster, options)
     reader = await asyncio.to_thread(
@@ -80,7 +83,7 @@ async def tail(
     grows = follow and not chosen and not in_group and not options.merge_by_time
     looking = asyncio.ensure_future(_look_for_new(cluster, spans, reader, wanted, named)) if grows else None
     try:
-        return await reader.run_in_thread()
+        await reader.run_in_thread()
     finally:
         if looking is not None:
             looking.cancel()
@@ -129,7 +132,7 @@ async def _reader_for(cluster: Cluster, options: TailOptions) -> Callable[..., R
     """What reads as the options say; to be made in a thread, for it may connect."""
     from klog.tools.group_reader import GroupReader
     from klog.tools.reader import Reader
-    from klog.tools.replica_consumer import ReplicaReader
+    from klog.tools.replica_reader import ReplicaReader
 
     if options.replica is not None:
         return partial(ReplicaReader, (await cluster.metadata([])).brokers[options.replica])
@@ -184,8 +187,6 @@ async def spans_of(
 
     With ``replica`` of those partitions that this broker has, up to what it knows to be committed.
     """
-    from klog.client.resolve import bounds, replica_bounds, resolve
-
     names: list[TopicPartition] = []
     for topic in dict.fromkeys(topics):
         node = await cluster.topic(topic)
@@ -229,14 +230,6 @@ def _reach(options: TailOptions) -> tuple[Position, Position | None, bool]:
     if end is None and (options.until_end or options.merge_by_time):
         end = END
     return begin, end, follow
-
-
-async def _count_before(cluster: Cluster, spans: Mapping[TopicPartition, Span]) -> int | None:
-    """How many messages lie before the spans; None where the brokers cannot say."""
-    from klog.client.resolve import messages_in
-
-    counts = await messages_in(cluster, {one: (EARLIEST, span.begin) for one, span in spans.items()})
-    return None if None in counts.values() else sum(filter(None, counts.values()))
 
 
 def parse_partitions(text: str) -> tuple[int, ...]:

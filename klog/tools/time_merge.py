@@ -62,12 +62,10 @@ class TimeMerge:
         self._arrivals: deque[tuple[float, Queued]] = deque()
 
     def __bool__(self) -> bool:
-        """Whether anything waits."""
         return any(one.entries for one in self._waiting.values())
 
     @property
     def is_full(self) -> bool:
-        """Whether more waits than may."""
         return sum(one.bytes for one in self._waiting.values()) > self._memory_bytes
 
     @property

@@ -14,20 +14,19 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
+from klog.admin.answers import code_and_message
 from klog.client.answers import check, error_in
+from klog.client.cluster import Cluster
+from klog.client.metadata import PartitionNode, TopicNode
 from klog.client.partition_requests import by_partition, by_topic
 from klog.errors import CannotConnect, KlogError, Refused
 from klog.metrics import Count
 from klog.names import TopicPartition, regular_expression
 from klog.protocol.apis import ApiKey
-
-if TYPE_CHECKING:
-    from klog.client.cluster import Cluster
-    from klog.client.metadata import PartitionNode, TopicNode
 
 BATCH_BYTES: Final = 64 * 1024 * 1024
 """Asked of a broker at once: a tenth of a second at the least rate that is expected, and a bound on what a stop waits
@@ -146,8 +145,7 @@ class Comparison:
             first_difference,
             self.compared if shown else None,
             f"{replica.crc:08x}" if shown else None,
-            error.code if error is not None else None,
-            error.message if error is not None else None,
+            *code_and_message(error),
         )
 
 
@@ -198,23 +196,21 @@ class Verification:
         self._began = asyncio.get_running_loop().time()
         waiting = deque(comparisons)
         while waiting:
-            batch: dict[TopicPartition, Piece] = {}
-            taken: list[Comparison] = []
+            batch: list[tuple[Comparison, Piece]] = []
             room = self._batch_bytes
-            while waiting and room > 0 and len(taken) < BATCH_PARTITIONS:
+            while waiting and room > 0 and len(batch) < BATCH_PARTITIONS:
                 one = waiting.popleft()
                 piece = one.next_piece(room)
                 if piece is not None:
-                    batch[one.partition] = piece
-                    taken.append(one)
+                    batch.append((one, piece))
                     room -= piece.end - piece.first
-            if taken:
-                await self._compare(taken, batch)
-                waiting.extendleft(reversed(taken))
+            if batch:
+                await self._compare(batch)
+                waiting.extendleft(one for one, _ in reversed(batch))
         return comparisons
 
     async def _learn(self, comparisons: Sequence[Comparison]) -> None:
-        answers = await self._ask(comparisons, {one.partition: [] for one in comparisons})
+        answers = await self._ask([(one, []) for one in comparisons])
         for one in comparisons:
             for replica in one.readable:
                 said = answers[replica.broker, one.partition]
@@ -223,10 +219,9 @@ class Verification:
                 replica.high_watermark = end if high_watermark < 0 else min(end, high_watermark)
                 replica.holes = [(int(hole.from_address), int(hole.to_address)) for hole in said.holes]
 
-    async def _compare(self, comparisons: Sequence[Comparison], batch: Mapping[TopicPartition, Piece]) -> None:
-        answers = await self._ask(comparisons, {name: [piece] for name, piece in batch.items()}, seeded=True)
-        for one in comparisons:
-            piece = batch[one.partition]
+    async def _compare(self, batch: Sequence[tuple[Comparison, Piece]]) -> None:
+        answers = await self._ask([(one, [piece]) for one, piece in batch], seeded=True)
+        for one, piece in batch:
             ranges = {replica.broker: answers[replica.broker, one.partition].ranges[0] for replica in one.readable}
             if not ranges:
                 continue
@@ -236,16 +231,15 @@ class Verification:
                 one.todo.appendleft(piece)
                 one.todo = deque(Piece(max(first, todo.first), todo.end) for todo in one.todo if todo.end > first)
                 continue
-            size = piece.end - piece.first
             if any(int(found.to_address) < piece.end for found in ranges.values()):
                 _lose(one, ranges, piece.end)
             agreeing = {replica.broker for replica in one.agreeing}
             for replica in one.readable:
                 replica.crc = int(ranges[replica.broker].crc)
-            one.compared += size
+            one.compared += piece.end - piece.first
             if len({int(ranges[broker].crc) for broker in agreeing}) > 1:
                 await self._narrow(one, piece)
-        await self._pace(sum(piece.end - piece.first for piece in batch.values()))
+        await self._pace(sum(piece.end - piece.first for _, piece in batch))
 
     async def _narrow(self, one: Comparison, piece: Piece) -> None:
         """Find the first differing address in the piece, leave out who is wrong there, and go on with the rest."""
@@ -253,7 +247,7 @@ class Verification:
             found = await self._first_difference(one, piece)
             if found is None:
                 return
-            answers = await self._ask([one], {one.partition: [Piece(found, found + 1)]}, probes={one.partition: found})
+            answers = await self._ask([(one, [Piece(found, found + 1)])], probe=found)
             told = {
                 replica.broker: (int(said.ranges[0].crc), bool(said.probe))
                 for replica in one.agreeing
@@ -273,7 +267,7 @@ class Verification:
         while True:
             step = max(1, -(-(end - first) // FAN_OUT))
             parts = [Piece(at, min(at + step, end)) for at in range(first, end, step)]
-            answers = await self._ask([one], {one.partition: parts})
+            answers = await self._ask([(one, parts)])
             brokers = [replica.broker for replica in one.agreeing]
             for index, part in enumerate(parts):
                 if len({int(answers[broker, one.partition].ranges[index].crc) for broker in brokers}) > 1:
@@ -291,38 +285,27 @@ class Verification:
             await asyncio.sleep(max(0.0, due - asyncio.get_running_loop().time()))
 
     async def _ask(
-        self,
-        comparisons: Sequence[Comparison],
-        wanted: Mapping[TopicPartition, Sequence[Piece]],
-        *,
-        seeded: bool = False,
-        probes: Mapping[TopicPartition, int] | None = None,
+        self, wanted: Iterable[tuple[Comparison, Sequence[Piece]]], *, seeded: bool = False, probe: int = -1
     ) -> dict[tuple[int, TopicPartition], Any]:
         """What each readable replica says, by (broker, partition); one that cannot is an error from then on."""
-        shares: dict[int, list[tuple[TopicPartition, Replica]]] = {}
-        for one in comparisons:
+        shares: dict[int, dict[TopicPartition, tuple[Replica, Sequence[Piece]]]] = {}
+        for one, parts in wanted:
             for replica in one.readable:
-                shares.setdefault(replica.broker, []).append((one.partition, replica))
+                shares.setdefault(replica.broker, {})[one.partition] = replica, parts
         found: dict[tuple[int, TopicPartition], Any] = {}
 
-        async def ask_broker(broker: int, share: list[tuple[TopicPartition, Replica]]) -> None:
-            replicas = dict(share)
-            asked = {
-                name: {
-                    "probe_address": (probes or {}).get(name, -1),
-                    "ranges": [
-                        {"from_address": piece.first, "to_address": piece.end, "seed": replica.crc if seeded else 0}
-                        for piece in wanted[name]
-                    ],
-                }
-                for name, replica in replicas.items()
-            }
-            topics = by_topic(asked.items())
+        def asked(replica: Replica, parts: Sequence[Piece]) -> dict[str, Any]:
+            seed = replica.crc if seeded else 0
+            ranges = [{"from_address": first, "to_address": end, "seed": seed} for first, end in parts]
+            return {"probe_address": probe, "ranges": ranges}
+
+        async def ask_broker(broker: int, share: dict[TopicPartition, tuple[Replica, Sequence[Piece]]]) -> None:
+            topics = by_topic((name, asked(*one)) for name, one in share.items())
             try:
                 answer = await self._cluster.to_broker(broker, ApiKey.CHECKSUM_RANGES, 0, topics=topics)
                 check(answer, f"broker {broker} refuses to compute checksums")
             except KlogError as error:
-                for replica in replicas.values():
+                for replica, _ in share.values():
                     replica.error = error
                 return
             for name, said in by_partition(answer.topics):
@@ -330,9 +313,9 @@ class Verification:
                 if failed is None:
                     found[broker, name] = said
                 else:
-                    replicas[name].error = failed
+                    share[name][0].error = failed
 
-        await asyncio.gather(*(ask_broker(broker, share) for broker, share in shares.items()))
+        await asyncio.gather(*(ask_broker(*one) for one in shares.items()))
         return found
 
 

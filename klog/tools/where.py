@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import shlex
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from klog.client import resolve
 from klog.client.answers import error_in
+from klog.client.cluster import Cluster
 from klog.errors import KlogError, OffsetOutOfRange, Refused
 from klog.names import TopicPartition
+from klog.net.channel import Channel
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from klog.client.cluster import Cluster
-    from klog.coordination.zookeeper import ZooKeeper
-    from klog.net.channel import Channel
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,14 +65,6 @@ async def where(cluster: Cluster, topic: str, partition: int, offset: int) -> Pl
 async def locate(cluster: Cluster, one: TopicPartition, offset: int) -> Place:
     """The batch that a fetch at ``offset`` begins with, which need not hold it; OffsetOutOfRange outside of the log."""
     return await cluster.to_leader(one, offset, _locate)
-
-
-async def with_groups(zookeeper: ZooKeeper, place: Place, topic: str, partition: int, offset: int) -> Place:
-    """The place, and which groups have committed an offset behind this one."""
-    from klog.coordination import groups
-
-    past = await asyncio.to_thread(groups.past, zookeeper, TopicPartition(topic, partition), offset)
-    return replace(place, groups_past=past)
 
 
 async def _locate(channel: Channel, share: Mapping[TopicPartition, int]) -> dict[TopicPartition, Place | KlogError]:

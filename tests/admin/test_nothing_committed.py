@@ -86,7 +86,7 @@ def test_a_group_behind_the_end_goes_on_at_the_end(
     group = f"{five.topic}-g"
     commit(registry, group, {five: 1_000_000})
     options = {"group": group, "until_end": True, "librdkafka": {"partition.assignment.strategy": "cooperative-sticky"}}
-    shown, _, notes = read(broker.bootstrap, five.topic, **options)
+    shown, notes = read(broker.bootstrap, five.topic, **options)
     assert shown == b""
     assert [one for one in notes if "1000000" in one]
     row = run(broker.bootstrap, lambda cluster: group_lag.lag(cluster, registry, [group]))[0]

@@ -134,7 +134,7 @@ def test_positions_counted_in_messages_are_exact_in_any_log(broker: RunningBroke
         for _ in range(size):
             producer.produce(topic, b"" if size == 9000 else chance.randbytes(30))
         assert producer.flush(10) == 0
-    shown, _, _ = read(broker.bootstrap, topic, offset=parse_range("start:end"), format="%o\\n")
+    shown, _ = read(broker.bootstrap, topic, offset=parse_range("start:end"), format="%o\\n")
     offsets = [int(line) for line in shown.split()]
     end = offsets[-1] + 1
     count = len(offsets)

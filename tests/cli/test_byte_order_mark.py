@@ -15,7 +15,7 @@ from klog.config.properties import read_properties
 from klog.net.tls_context import Store
 from klog.render import jsonl
 from klog.streams.program import Program
-from klog.tools.message_decoder import schemas_in
+from klog.tools.schemas import schemas_in
 from tests.cli.process import started
 from tests.security.certificates import Authority
 

@@ -162,11 +162,11 @@ def test_what_an_unclean_election_cuts_off_is_listed_shown_and_sent_again(three:
     assert klog(*by_example, *at) == shown
     replayed = klog("lost", "replay", topic, "--to", again, *at)
     assert replayed.code == 0, replayed.stderr
-    written, _, _ = read(three.bootstrap, again, last=100, until_end=True)
+    written, _ = read(three.bootstrap, again, last=100, until_end=True)
     assert written == alone
     back = example("klog lost replay clicks -p 0 --broker 1 --to clicks", clicks=topic)
     assert klog(*back, *at).code == 0
-    written, _, _ = read(three.bootstrap, topic, last=30, until_end=True)
+    written, _ = read(three.bootstrap, topic, last=30, until_end=True)
     assert written == alone
 
 

@@ -37,9 +37,9 @@ from klog.record.provenance_header import Marker, Source
 from klog.record.records import Record
 from klog.tools.copying import mirror as mirroring
 from klog.tools.copying.cluster_endpoint import ClusterEndpoint
-from klog.tools.copying.group_offsets import Commit, GroupOffsets
+from klog.tools.copying.group_offsets import Commit, GroupNames, GroupOffsets
 from klog.tools.copying.mirror import Mirror, MirroredOffset, MirrorOptions, MirrorRow, mirrored_offsets
-from klog.tools.copying.names import GroupNames, TopicNames
+from klog.tools.copying.topics import TopicNames
 from tests.broker_fixture import ROOT, RunningBroker
 from tests.chance import seed_of
 from tests.cli.runner import klog
@@ -304,7 +304,7 @@ def test_topics_and_partitions_that_come_later(
     async def work(mirror: Mirror) -> None:
         await asyncio.to_thread(_grow)
         while True:
-            if sum(row.messages for row in mirror.rows(None)) == 30:
+            if sum(row.messages for row in mirror.rows()) == 30:
                 return
             await asyncio.sleep(0.05)
 

@@ -13,8 +13,8 @@ from confluent_kafka import Producer
 from klog.client.cluster import Cluster
 from klog.client.positions import parse_range
 from klog.errors import BrokerNotAvailable, ReplicaNotAvailable, UsageError
+from klog.tools.options import TailOptions
 from klog.tools.tail import tail
-from klog.tools.tail_options import TailOptions
 from tests.cluster.load import produce
 from tests.cluster_fixture import RunningCluster
 from tests.tools.verbs import read

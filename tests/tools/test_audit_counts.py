@@ -15,8 +15,7 @@ from klog.client.producer_settings import AuditSettings
 from klog.errors import KlogError, MalformedRequest
 from klog.tools.audit.compare import State, by_number, by_stamps, sent
 from klog.tools.audit.ledger import Ledger, Produced, build_ledger
-from klog.tools.audit.numbers import NumberSet
-from klog.tools.audit.tally import UNSTAMPED, Found, Origin, Tally, Window
+from klog.tools.audit.tally import UNSTAMPED, Found, NumberSet, Origin, Tally, Window
 from tests.hand_clock import HandClock
 from tests.rows import each
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from confluent_kafka import KafkaError
 
-from klog.tools.connection_errors import QUIET_S, ConnectionErrors
+from klog.tools.librdkafka import QUIET_S, ConnectionErrors
 from tests.rows import each
 
 REFUSED = "Connect to ipv4#127.0.0.1:9093 failed: Connection refused (after 0ms in state CONNECT"

@@ -295,7 +295,7 @@ class Running:
 
 
 async def log_of(target: Target, source: Source, into: str) -> TargetLog:
-    log = target.log(TopicPartition(into, 0), source)
+    log = TargetLog(target, TopicPartition(into, 0), source)
     await log.find()
     return log
 

@@ -9,8 +9,7 @@ import pytest
 from klog.errors import UsageError
 from klog.render.jsonl import Content, from_line
 from klog.tools import deliveries
-from klog.tools.deliveries import Deliveries, Line, LineRange, ranges
-from klog.tools.rejects import Rejects
+from klog.tools.deliveries import Deliveries, Line, LineRange, Rejects, ranges
 
 
 class Settled:

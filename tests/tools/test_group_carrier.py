@@ -18,12 +18,9 @@ from klog.record.codec import Codec
 from klog.record.provenance_header import Marker, Source
 from klog.record.records import Record, encode_batch
 from klog.tools.copying import group_offsets
-from klog.tools.copying.cluster_endpoint import ClusterEndpoint
-from klog.tools.copying.fetch import Fetched
-from klog.tools.copying.group_carrier import Reach, decide, metadata_of, read_metadata
-from klog.tools.copying.group_offsets import Commit, GroupOffsets, Position
-from klog.tools.copying.names import GroupNames
-from klog.tools.copying.provenance_search import find_first
+from klog.tools.copying.cluster_endpoint import ClusterEndpoint, Fetched
+from klog.tools.copying.group_carrier import Reach, decide, find_first, metadata_of, read_metadata
+from klog.tools.copying.group_offsets import Commit, GroupNames, GroupOffsets, Position
 from tests.broker_fixture import RunningBroker
 from tests.rows import each
 from tests.server.asking import create

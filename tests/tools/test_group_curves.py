@@ -76,7 +76,7 @@ def test_a_trend_is_the_difference_to_the_earliest_lag_of_ten_minutes(
 def test_lag_is_end_minus_committed() -> None:
     known = history({94: 0, 95: 500, 97: 700, 100: 1000}, {94: 0, 95: 500, 96: 500})
     (found,) = curves(known, [row(500, 95)], TIMES)
-    assert found.values == [0, 0, 200, 200, 200, 500] and (found.partitions, found.missing) == (1, 0)
+    assert found.values == [0, 0, 200, 200, 200, 500] and found.missing == 0
     (found,) = curves(known, [row(500, 95, start=600)], TIMES)
     assert found.values == [0, 0, 100, 100, 100, 400], "what is deleted by now does not count"
 
@@ -123,17 +123,15 @@ def facts_with(*found: Curve) -> Facts:
 
 def test_the_plot_has_the_largest_groups_and_says_what_it_lacks() -> None:
     evil = "<b>&\u202e"
-    groups = [Curve(f"g{number}", [None, 100.0 * number, 5.0], 1, 0) for number in range(1, 9)]
-    found = _lag_plot(
-        facts_with(*groups, Curve(evil, [None, 9_000.0, 1.0], 3, 1), Curve("old", [None, None, 7.0], 2, 2))
-    )
+    groups = [Curve(f"g{number}", [None, 100.0 * number, 5.0], 0) for number in range(1, 9)]
+    found = _lag_plot(facts_with(*groups, Curve(evil, [None, 9_000.0, 1.0], 1), Curve("old", [None, None, 7.0], 2)))
     assert found is not None and {evil[:-1] + "\\u202e", "g8", "others"} < set(found.legend)
     assert "g1" not in found.legend and "old" not in found.legend
     svg = found.plots[0][1]
     assert "<b>" not in svg and "g8: 800 B" in svg.replace("\n", " ")
     assert "1 group " in found.said and "1 partition " in found.said
     assert _lag_plot(facts_with()) is None
-    without = _lag_plot(facts_with(Curve("old", [None, None, 7.0], 2, 2)))
+    without = _lag_plot(facts_with(Curve("old", [None, None, 7.0], 2)))
     assert without is not None and not without.plots
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from klog.errors import UsageError
 from klog.render.jsonl import Content
 from klog.tools.formats import compile_format
-from klog.tools.line_format import compile_line_format
+from klog.tools.input_messages import compile_line_format
 from tests.broker_fixture import RunningBroker
 from tests.cli.runner import klog
 from tests.rows import each

@@ -17,8 +17,7 @@ from klog.record.batch import read_header, stamp
 from klog.record.codec import Codec
 from klog.record.records import Record, encode_batch
 from klog.tools.log_files import LogRow, dump, verify
-from klog.tools.log_range import LogRange
-from klog.tools.log_survey import Meter, Stopped
+from klog.tools.log_survey import LogRange, Meter, Stopped
 from tests.tools.log_folders import FIRST_MS, ROWS, TOPIC_ID, Stored, fill, folder_of, opened, overwrite, tree
 
 

@@ -18,9 +18,9 @@ from klog.record.avro_framing import PREFIX_BYTES
 from klog.record.batch import CRC_AT, CRC_FROM
 from klog.record.codec import Codec
 from klog.record.records import Record, encode_batch
-from klog.tools.log_messages import Line, dump_messages
-from klog.tools.log_range import LogRange
-from klog.tools.message_decoder import MessageDecoder
+from klog.tools.log_messages import dump_messages
+from klog.tools.log_survey import EVERYTHING, LogRange
+from klog.tools.schemas import MessageDecoder
 from tests.chance import seed_of
 from tests.cli.runner import klog
 from tests.tools.log_folders import FIRST_MS, ROWS, TOPIC_ID, Stored, fill, folder_of, opened, records_of
@@ -29,13 +29,19 @@ SCHEMA = '{"type":"record","name":"r","fields":[{"name":"a","type":"long"},{"nam
 FRAME = b"\0" + (7).to_bytes(PREFIX_BYTES - 1, "big")
 
 
-def texts(lines: list[Line]) -> list[dict[str, Any]]:
-    return [json.loads(line.text) for line in lines if line.note is None]
+def dumped(
+    path: Path, within: LogRange = EVERYTHING, decoder: MessageDecoder | None = None
+) -> tuple[list[dict[str, Any]], int]:
+    """The messages, and how many notes tell of damage."""
+    faults: list[bool] = []
+    lines = list(dump_messages(path, within, lambda text, is_fault: faults.append(is_fault), decoder))
+    assert all(line.endswith(b"\n") for line in lines)
+    return [json.loads(line) for line in lines], sum(faults)
 
 
 def between(log_dir: Path, begin: str | None, end: str | None) -> list[dict[str, Any]]:
     places: list[Position | None] = [None if one is None else parse_position(one) for one in (begin, end)]
-    return texts(list(dump_messages(log_dir, LogRange.of(*places))))
+    return dumped(log_dir, LogRange.of(*places))[0]
 
 
 @pytest.fixture
@@ -44,9 +50,8 @@ def stored(tmp_path: Path) -> list[Stored]:
 
 
 def test_all_messages_in_order(tmp_path: Path, stored: list[Stored]) -> None:
-    lines = list(dump_messages(tmp_path, LogRange()))
-    found = texts(lines)
-    assert len(found) == len(lines) == sum(one.count for one in stored)
+    found, faults = dumped(tmp_path)
+    assert len(found) == sum(one.count for one in stored) and not faults
     assert [one["offset"] for one in found] == [one.address + number for one in stored for number in range(one.count)]
     wanted = [record for number, one in enumerate(stored) for record in records_of(number, one.count)]
     assert [one["value"].encode() for one in found] == [one.value for one in wanted]
@@ -80,9 +85,8 @@ def test_every_byte_flipped(tmp_path: Path) -> None:
         harmed = bytearray(whole)
         harmed[place] ^= 0xFF
         file.write_bytes(harmed)
-        lines = list(dump_messages(tmp_path, LogRange()))
-        found = texts(lines)
-        assert found == clean or any(line.is_fault for line in lines), place  # a leader epoch is in no checksum
+        found, faults = dumped(tmp_path)
+        assert found == clean or faults, place  # a leader epoch is in no checksum
         assert len(found) >= len(clean) - max(one.count for one in stored), place
         assert all(offsets[one["offset"]] == one for one in found), place
 
@@ -97,14 +101,14 @@ def test_hostile_batches_whose_checksums_are_right(tmp_path: Path) -> None:
         log.append(memoryview(encode_batch(rows)), leader_epoch=0)
     (file,) = folder_of(tmp_path).glob("*.log")
     whole = file.read_bytes()
-    last = [one["offset"] for one in texts(list(dump_messages(tmp_path, LogRange())))][-2:]
+    last = [one["offset"] for one in dumped(tmp_path)[0]][-2:]
     for begin, end in zip([0, *ends[:-1]], ends, strict=True):
         for place in range(begin + CRC_FROM, end, 8):
             harmed = bytearray(whole)
             harmed[place] ^= chance.randrange(1, 256)
             harmed[begin + CRC_AT : begin + CRC_AT + 4] = crc32c(harmed[begin + CRC_FROM : end]).to_bytes(4, "big")
             file.write_bytes(harmed)
-            found = texts(list(dump_messages(tmp_path, LogRange(), decoder)))
+            found, _ = dumped(tmp_path, decoder=decoder)
             assert [one["offset"] for one in found][-2:] == last, place
 
 
@@ -116,13 +120,13 @@ def test_schemas_that_are_lost_are_no_damage(tmp_path: Path, stored: list[Stored
         log = held.log_or_create(ROWS, TOPIC_ID, LogConfig())
         log.append(memoryview(encode_batch([Record(0, 0, None, FRAME)])), leader_epoch=9)
     with pytest.raises(SessionLost):
-        list(dump_messages(tmp_path, LogRange(), MessageDecoder("avro", lost)))
+        dumped(tmp_path, decoder=MessageDecoder("avro", lost))
 
     def broken(schema_id: int) -> str:
         raise ZooKeeperError("ZooKeeper node /klog/schemas/ids/7 has no type")
 
-    lines = list(dump_messages(tmp_path, LogRange(), MessageDecoder("avro", broken)))
-    assert not any(line.is_fault for line in lines) and "cannot be used" in texts(lines)[-1]["value_error"]
+    found, faults = dumped(tmp_path, decoder=MessageDecoder("avro", broken))
+    assert not faults and "cannot be used" in found[-1]["value_error"]
 
 
 def test_hostile_messages(tmp_path: Path) -> None:
@@ -134,7 +138,7 @@ def test_hostile_messages(tmp_path: Path) -> None:
             Record(2, 0, b"", "\u2028\U0001f600".encode()),
         ]
         log.append(memoryview(encode_batch(batch)), leader_epoch=0)
-    found = texts(list(dump_messages(tmp_path, LogRange())))
+    found, _ = dumped(tmp_path)
     assert [one["key"] for one in found] == [None, "/wA=", ""]
     assert found[1]["headers"][1] == {"key": "h", "value": "/g==", "encoding": "base64"}
     assert found[0]["timestamp"] is None and found[1]["timestamp"] == str(2**62)

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from klog.errors import MessageTooLarge, UsageError
 from klog.render.jsonl import Content, LineWriter, from_line, rfc3339, to_line
 from klog.tools import input_messages
+from klog.tools.deliveries import plain
 from klog.tools.formats import compile_format
-from klog.tools.input_messages import Splitter, lines, parse_delimiter
+from klog.tools.input_messages import line_reader, lines, parse_delimiter
 from klog.tools.message_formatter import MessageFormatter
-from klog.tools.produce_options import ProduceOptions
-from klog.tools.tail_options import TailOptions
+from klog.tools.options import ProduceOptions, TailOptions
 from tests.rows import each
 
 BLOBS = st.one_of(st.none(), st.binary(max_size=20), st.text(max_size=20).map(str.encode))
@@ -328,5 +328,6 @@ def test_reading_from_a_pipe_that_says_nothing_can_be_stopped() -> None:
     ],
 )
 def test_splitting(splitter: dict[str, object], line: bytes, expected: tuple[bytes | None, bytes | None]) -> None:
-    content = Splitter(ProduceOptions(**splitter))(line)  # type: ignore[arg-type]
+    read = line_reader(ProduceOptions(**splitter))  # type: ignore[arg-type]
+    content = plain(line) if read is None else read(line)
     assert (content.key, content.value) == expected

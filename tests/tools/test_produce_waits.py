@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from klog.client.positions import parse_range
+from klog.tools.deliveries import Rejects
+from klog.tools.options import ProduceOptions
 from klog.tools.produce import Receipt, produce
-from klog.tools.produce_options import ProduceOptions
-from klog.tools.rejects import Rejects
 from tests.broker_fixture import RunningBroker
 from tests.cli.process import started
 from tests.cli.runner import klog

@@ -96,7 +96,7 @@ def test_replay_sends_keys_headers_and_times(broker: RunningBroker, topic: str) 
 
     (row,) = run(broker.bootstrap, verb)
     assert (row.messages, row.error, row.target) == (4, None, target)  # type: ignore[attr-defined]
-    written, _, _ = read(broker.bootstrap, target, last=10, until_end=True, output="format", format="%k %s %T %h\\n")
+    written, _ = read(broker.bootstrap, target, last=10, until_end=True, output="format", format="%k %s %T %h\\n")
     assert sorted(written.splitlines()) == sorted(
         line
         for mark in (b"a", b"b")

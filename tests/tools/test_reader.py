@@ -16,9 +16,9 @@ from klog.client.positions import parse_range
 from klog.client.servers import silent_logger
 from klog.errors import UnknownTopicOrPartition
 from klog.names import TopicPartition
+from klog.tools.options import Span, TailOptions
 from klog.tools.reader import Reader
 from klog.tools.tail import tail
-from klog.tools.tail_options import Span, TailOptions
 from tests.broker_fixture import RunningBroker
 from tests.tools.verbs import Arrivals, delete_before, make_topic, send
 
@@ -37,9 +37,8 @@ def test_what_retention_removes_under_a_reader_is_told(broker: RunningBroker, to
     delete_before(broker.bootstrap, topic, second)
     notes: list[str] = []
     sink = io.BytesIO()
-    summary = reader(broker, topic, Span(0, second + 1), sink, note=notes.append).run()
+    reader(broker, topic, Span(0, second + 1), sink, note=notes.append).run()
     assert sink.getvalue() == b"two\n"
-    assert summary.messages == 1
     assert len(notes) == 1 and notes[0].startswith(f"{topic}-0:") and "retention" in notes[0]
 
 
@@ -128,5 +127,5 @@ def test_what_lay_behind_the_end_already_is_shown_when_following(broker: Running
     second = send(broker.bootstrap, topic, b"two\nthree\n").partitions[0].first_offset
     sink = io.BytesIO()
     following = reader(broker, topic, Span(0, second), sink, options=TailOptions(count=3), follow=True)
-    assert following.run().messages == 3
+    following.run()
     assert sink.getvalue() == b"one\ntwo\nthree\n"

@@ -11,10 +11,9 @@ from klog.admin.topics import create_topic, delete_topics, preview_deletion
 from klog.client.cluster import Cluster
 from klog.client.positions import parse_range
 from klog.errors import UnknownTopicOrPartition
+from klog.tools.options import ProduceOptions, TailOptions
 from klog.tools.produce import produce
-from klog.tools.produce_options import ProduceOptions
 from klog.tools.tail import tail
-from klog.tools.tail_options import TailOptions
 from tests.broker_fixture import RunningBroker
 from tests.tools.verbs import Arrivals, make_topic, read, send
 
@@ -25,7 +24,7 @@ def test_topics_by_their_names(broker: RunningBroker, topic: str) -> None:
         send(broker.bootstrap, f"{topic}.{name}", name.encode())
 
     def shown(match: str, *named: str) -> list[bytes]:
-        found, _, _ = read(broker.bootstrap, list(named), match=match, offset=parse_range("start:end"))
+        found, _ = read(broker.bootstrap, list(named), match=match, offset=parse_range("start:end"))
         return sorted(found.split())
 
     assert shown(rf"{topic}\..") == [b"a", b"b"]

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 from klog.render.fitting import cells
 from klog.tools.top.facts import BrokerLine, GroupLine, PartitionLine, TopicLine, TopTick
-from klog.tools.top.gathering import PAUSE_MAX_S, PAUSES, Pace
-from klog.tools.top.rates import TREND_S, Rates, Trend
+from klog.tools.top.gathering import PAUSE_MAX_S, PAUSES, TREND_S, Part, Rates, Trend
 from klog.tools.top.screen import HEIGHT_MIN, WIDTH_MIN, Screen
 from tests.rows import each
 
@@ -177,12 +176,14 @@ def test_rates_and_trends() -> None:
 
 
 def test_a_slow_cluster_is_asked_less_often() -> None:
-    pace = Pace(2.0)
-    assert pace.is_due(0.0)
-    pace.took(1.0, 1.0)
-    assert not pace.is_due(1.5) and pace.is_due(1.9)  # the first answer opened connections
-    pace.took(0.02, 2.0)
-    assert not pace.is_due(2.0 + PAUSES * 0.02 - 0.2) and pace.is_due(2.0 + PAUSES * 0.02)
-    pace.took(9.0, 20.0)
-    pace.took(9.0, 30.0)
-    assert not pace.is_due(35.0) and pace.is_due(21.0 + PAUSE_MAX_S)
+    async def nothing() -> None: ...
+
+    part = Part(nothing, 2.0)
+    assert part.is_due(0.0)
+    part.took(1.0, 1.0)
+    assert not part.is_due(1.5) and part.is_due(1.9)  # the first answer opened connections
+    part.took(0.02, 2.0)
+    assert not part.is_due(2.0 + PAUSES * 0.02 - 0.2) and part.is_due(2.0 + PAUSES * 0.02)
+    part.took(9.0, 20.0)
+    part.took(9.0, 30.0)
+    assert not part.is_due(35.0) and part.is_due(21.0 + PAUSE_MAX_S)

@@ -16,11 +16,10 @@ from klog.admin.settings import describe_settings
 from klog.admin.topics import create_topic, delete_topics, preview_deletion
 from klog.client.cluster import Cluster
 from klog.protocol.apis import ApiKey
+from klog.tools.options import ProduceOptions, TailOptions
 from klog.tools.produce import Receipt, produce
-from klog.tools.produce_options import ProduceOptions
 from klog.tools.status import look
 from klog.tools.tail import tail
-from klog.tools.tail_options import TailOptions, TailSummary
 
 T = TypeVar("T")
 
@@ -74,12 +73,12 @@ def send_at(bootstrap: str, topic: str, times_ms: Sequence[int], *, in_batches_o
     return send(bootstrap, topic, b"\n".join(lines), input="jsonl", partition=0, librdkafka=batches)
 
 
-def read(bootstrap: str, topic: str | list[str], **options: Any) -> tuple[bytes, TailSummary, list[str]]:
-    """What tail writes, its summary, and its notes."""
+def read(bootstrap: str, topic: str | list[str], **options: Any) -> tuple[bytes, list[str]]:
+    """What tail writes, and its notes."""
     sink, notes = io.BytesIO(), list[str]()
     topics = [topic] if isinstance(topic, str) else topic
-    summary = run(bootstrap, lambda cluster: tail(cluster, topics, TailOptions(**options), sink, note=notes.append))
-    return sink.getvalue(), summary, notes
+    run(bootstrap, lambda cluster: tail(cluster, topics, TailOptions(**options), sink, note=notes.append))
+    return sink.getvalue(), notes
 
 
 def held(bootstrap: str, topic: str, partitions: int = 1) -> list[Any]:

@@ -15,14 +15,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 
 from klog.names import counted
 from klog.tools.audit.ledger import Produced
 from klog.tools.audit.tally import UNSTAMPED, Found, Origin
 
 
-class State(Enum):
+class State(StrEnum):
     """The verdict on a window of a tier."""
 
     OK = "ok"
@@ -48,6 +48,8 @@ class Judgement:
     state: State
     producers: tuple[str, ...] = ()
     note: str | None = None
+    counted: str | None = None
+    """By what: see `AuditRow`. Who asks for the judgement knows it."""
 
 
 def sent(produced: Mapping[Origin, Produced], *, is_open: bool) -> Judgement:

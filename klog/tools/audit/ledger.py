@@ -19,17 +19,15 @@ import json
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from klog.client.audit import PRODUCED, TOPIC, VERSION, Count, Publication
+from klog.client.cluster import Cluster
 from klog.client.producer_settings import AUDIT_WINDOW_MS
 from klog.client.resolve import bounds
 from klog.errors import PeerError, UnknownTopicOrPartition
 from klog.tools.audit.tally import UNSTAMPED, Origin, Tally, Window
 from klog.tools.reader import read_ranges
-
-if TYPE_CHECKING:
-    from klog.client.cluster import Cluster
 
 COUNTED: Final = "counted"
 
@@ -58,8 +56,6 @@ class Counted:
 
 @dataclass(slots=True)
 class Ledger:
-    """Everything that the audit topic says."""
-
     window_ms: int
     """The shortest windows that those of all producers and runs fit in."""
     produced: dict[Window, dict[Origin, Produced]] = field(default_factory=dict)

@@ -14,13 +14,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
-from operator import itemgetter
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from klog.admin.brokers import clock_ms
 from klog.client.audit import TOPIC
+from klog.client.cluster import Cluster
 from klog.client.positions import Anchor, Range
 from klog.errors import NoSuchThing, UsageError
 from klog.metrics import Count
@@ -30,15 +30,13 @@ from klog.tools.audit.ledger import Ledger, read_ledger
 from klog.tools.audit.tally import Window
 from klog.tools.audit.tiers import ClusterTier, ExportTier, RunTier, Tier
 
-if TYPE_CHECKING:
-    from klog.client.cluster import Cluster
-
 GRACE_MS: Final = 60_000
 """How long after its end a window is left alone: producers publish, followers and mirrors catch up."""
 
 CLOCK_MS: Final = 5000
 """Clocks that are less apart are taken for equal: a publication is under way for a while."""
 
+OPEN: Final = Judgement(None, None, None, State.OPEN)
 SENT: Final = "sent"
 LIVE: Final = "live"
 MIRROR: Final = "mirror"
@@ -67,7 +65,7 @@ class AuditRow:
 
     @property
     def is_gap(self) -> bool:
-        return self.state == State.GAP.value
+        return self.state == State.GAP
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,26 +123,22 @@ async def report(
     tiers += [RunTier(name, ledger) for name in sorted({tier for tier, _ in ledger.counted} - known)]
     count = count or Count()
     count.total = len(windows) * len(tiers)
-    found_rows: list[tuple[Window, int, AuditRow]] = []
-    order = {name: number for number, name in enumerate([SENT, *(tier.name for tier in tiers)])}
+    rows: list[AuditRow] = []
     for topic in sorted({window.topic for window in windows}):
         own = sorted(window for window in windows if window.topic == topic)
-        for window in own:
-            is_open = window.start_ms + ledger.window_ms + options.grace_ms > now_ms
-            judged = sent(ledger.produced.get(window, {}), is_open=is_open)
-            found_rows.append((window, order[SENT], _row(window, SENT, judged, "published", ledger)))
+        found = {}
         for tier in tiers:
             latest_ms = tier.known_ms(topic, now_ms) - ledger.window_ms - options.grace_ms
             over = [one for one in own if one.start_ms <= latest_ms]
             count.about = f"topic {topic}, {tier.name}"
-            found = await tier.judge(topic, over, now_ms)
+            found[tier.name] = await tier.judge(topic, over, now_ms)
             count.done += len(own)
-            if found is None:
-                continue
-            for window in own:
-                judged, counted = found.get(window, (Judgement(None, None, None, State.OPEN), None))
-                found_rows.append((window, order[tier.name], _row(window, tier.name, judged, counted, ledger)))
-    rows = [row for _, _, row in sorted(found_rows, key=itemgetter(0, 1))]
+        for window in own:
+            is_open = window.start_ms + ledger.window_ms + options.grace_ms > now_ms
+            published = replace(sent(ledger.produced.get(window, {}), is_open=is_open), counted="published")
+            rows.append(row_of(window, SENT, published, ledger.window_ms))
+            known_of = ((name, judged) for name, judged in found.items() if judged is not None)
+            rows += [row_of(window, name, one.get(window, OPEN), ledger.window_ms) for name, one in known_of]
     if export is not None and all(row.tier != EXPORT for row in rows):
         topics = sorted({window.topic for window in windows})
         raise NoSuchThing(
@@ -185,20 +179,10 @@ def _times(times: Range | None) -> tuple[int, int]:
     return ends[0], ends[1]
 
 
-def _row(window: Window, tier: str, judged: Judgement, counted: str | None, ledger: Ledger) -> AuditRow:
-    return AuditRow(
-        window.topic,
-        moment(window.start_ms),
-        tier,
-        judged.messages,
-        judged.missing,
-        judged.extra,
-        judged.state.value,
-        judged.producers,
-        counted,
-        ledger.window_ms,
-        judged.note,
-    )
+def row_of(window: Window, tier: str, judged: Judgement, window_ms: int) -> AuditRow:
+    numbers = judged.messages, judged.missing, judged.extra
+    about = judged.state, judged.producers, judged.counted
+    return AuditRow(window.topic, moment(window.start_ms), tier, *numbers, *about, window_ms, judged.note)
 
 
 async def _clocks(cluster: Cluster, ledger: Ledger, now_ms: int) -> list[str]:

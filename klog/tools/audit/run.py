@@ -11,26 +11,23 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from klog.client.audit import TOPIC, VERSION
 from klog.client.audit_publisher import ensure_audit_topic
+from klog.client.cluster import Cluster
 from klog.client.producer import Producer
 from klog.client.resolve import bounds
 from klog.client.servers import librdkafka_servers
 from klog.errors import KlogError, NoSuchThing, UnknownTopicOrPartition
 from klog.metrics import Count
 from klog.names import TopicPartition, counted
-from klog.render.values import moment
-from klog.tools.audit.compare import State
+from klog.tools.audit.compare import Judgement, State
 from klog.tools.audit.ledger import COUNTED, Ledger, read_ledger
-from klog.tools.audit.report import LIVE, AuditRow
+from klog.tools.audit.report import LIVE, AuditRow, row_of
 from klog.tools.audit.tally import Found, Origin, Tally
 from klog.tools.audit.tiers import STAMPS
 from klog.tools.reader import read_ranges
-
-if TYPE_CHECKING:
-    from klog.client.cluster import Cluster
 
 ROWS_MAX: Final = 2000
 """Windows and producers in one message of the audit topic: with the longest names of hosts, below a megabyte."""
@@ -217,21 +214,12 @@ def _send(bootstrap: str, audit_topic: str, key: bytes, messages: list[bytes]) -
 
 def _rows(tally: Tally, tier: str) -> list[AuditRow]:
     """One row per window, with each host's share."""
-    return [
-        AuditRow(
-            window.topic,
-            moment(window.start_ms),
-            tier,
-            sum(found.messages for found in origins.values()),
-            None,
-            None,
-            State.COUNTED.value,
-            tuple(_shares(origins)),
-            STAMPS,
-            tally.window_ms,
-        )
-        for window, origins in sorted(tally.windows.items())
-    ]
+    rows = []
+    for window, origins in sorted(tally.windows.items()):
+        messages = sum(found.messages for found in origins.values())
+        judged = Judgement(messages, None, None, State.COUNTED, tuple(_shares(origins)), counted=STAMPS)
+        rows.append(row_of(window, tier, judged, tally.window_ms))
+    return rows
 
 
 def _shares(origins: Mapping[Origin, Found]) -> Iterator[str]:

@@ -4,25 +4,29 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Final, NamedTuple
 
 from klog.admin.settings import setting_of
+from klog.client.cluster import Cluster
+from klog.client.positions import Anchor, Position
+from klog.client.resolve import bounds, resolve, total_in
 from klog.errors import Refused, UnknownTopicOrPartition, UsageError
+from klog.names import TopicPartition
 from klog.tools.audit.compare import Judgement, State, by_number, by_stamps
 from klog.tools.audit.ledger import Ledger
-from klog.tools.audit.offsets import Offsets, count_windows, ends_of, offsets_at
 from klog.tools.audit.tally import Tally, Window
 from klog.tools.reader import read_ranges
 
-if TYPE_CHECKING:
-    from klog.client.cluster import Cluster
+Judged = dict[Window, Judgement]
+Offsets = dict[TopicPartition, int]
 
-Judged = dict[Window, tuple[Judgement, str]]
-"""By window: its verdict, and what it was counted by."""
+QUESTIONS_AT_ONCE: Final = 8
 
 OFFSETS, STAMPS, RUN, MANIFESTS = "offsets", "stamps", "run", "manifests"
+EXPIRED: Final = Judgement(None, None, None, State.EXPIRED, note="its retention time is over", counted="")
+"""Where no run has counted a window while it was there."""
 
 
 class Tier(ABC):
@@ -41,9 +45,10 @@ class Tier(ABC):
         """Windows of one topic that are over, without those that the tier does not know yet; None where the topic is
         not in this tier."""
 
-    def _by_stamps(self, window: Window, tally: Tally) -> Judgement:
+    def _by_stamps(self, window: Window, tally: Tally, counted: str = STAMPS) -> Judgement:
         """By what was read of it."""
-        return by_stamps(self._ledger.produced.get(window, {}), tally.windows.get(window, {}), self._ledger.publishes)
+        produced, found = self._ledger.produced.get(window, {}), tally.windows.get(window, {})
+        return replace(by_stamps(produced, found, self._ledger.publishes), counted=counted)
 
 
 class ClusterTier(Tier):
@@ -66,7 +71,7 @@ class ClusterTier(Tier):
             if window.start_ms >= kept_since_ms:
                 there.append(window)
             else:
-                judged[window] = self._expired(window)
+                judged[window] = RunTier(self.name, ledger).found(window) or EXPIRED
         if not there:
             return judged
         try:
@@ -83,7 +88,7 @@ class ClusterTier(Tier):
             if first_look is None or first_look.state is not State.OK:
                 to_read.append(window)
             else:
-                judged[window] = first_look, OFFSETS
+                judged[window] = replace(first_look, counted=OFFSETS)
         if to_read:
             judged.update(await self._read(topic, to_read))
         return judged
@@ -105,10 +110,10 @@ class ClusterTier(Tier):
         begins, middle = at[begin_ms], at[end_ms + width]
         tally = Tally(width)
         await self._tally(tally, begins, middle)
-        judged = {window: (self._by_stamps(window, tally), STAMPS) for window in windows}
-        if any(found.missing for found, _ in judged.values()) and middle != ends:
+        judged = {window: self._by_stamps(window, tally) for window in windows}
+        if any(found.missing for found in judged.values()) and middle != ends:
             await self._tally(tally, middle, ends)
-            judged = {window: (self._by_stamps(window, tally), STAMPS) for window in windows}
+            judged = {window: self._by_stamps(window, tally) for window in windows}
         return judged
 
     async def _tally(self, tally: Tally, begins: Offsets, ends: Offsets) -> None:
@@ -119,14 +124,9 @@ class ClusterTier(Tier):
             lambda message: tally.add(message.topic(), message.timestamp()[1], message.headers()),
         )
 
-    def _nothing(self, window: Window, why: str) -> tuple[Judgement, str]:
+    def _nothing(self, window: Window, why: str) -> Judgement:
         """The topic is not there, so everything is missing."""
-        return replace(self._by_stamps(window, Tally(self._ledger.window_ms)), note=why), STAMPS
-
-    def _expired(self, window: Window) -> tuple[Judgement, str]:
-        """By what a run has counted while it was there."""
-        ran = RunTier(self.name, self._ledger).found(window)
-        return ran or (Judgement(None, None, None, State.EXPIRED, note="its retention time is over"), "")
+        return replace(self._by_stamps(window, Tally(self._ledger.window_ms)), note=why)
 
 
 class RunTier(Tier):
@@ -140,12 +140,12 @@ class RunTier(Tier):
         found = {window: self.found(window) for window in windows}
         return {window: one for window, one in found.items() if one is not None}
 
-    def found(self, window: Window) -> tuple[Judgement, str] | None:
+    def found(self, window: Window) -> Judgement | None:
         """None where no run has been there after the window's end."""
         counted = self._ledger.counted.get((self.name, window.topic))
         if counted is None or counted.counted_ms < window.start_ms + self._ledger.window_ms:
             return None
-        return self._by_stamps(window, counted.tally), RUN
+        return self._by_stamps(window, counted.tally, RUN)
 
 
 class ExportTier(Tier):
@@ -161,7 +161,9 @@ class ExportTier(Tier):
     async def judge(self, topic: str, windows: Sequence[Window], now_ms: int) -> Judged | None:
         if self._read is None:
             self._read = await asyncio.to_thread(read_export, self._root, self._ledger.window_ms)
-            await self._check_source(self._read)
+            there, here = self._read.cluster_id, (await self._source.metadata([])).cluster_id
+            if there is not None and here is not None and there != here:
+                raise Refused(f"{self._root} was exported from cluster {there}; this one is {here}")
         export = self._read
         if topic not in export.topics:
             return None
@@ -180,14 +182,8 @@ class ExportTier(Tier):
                 found = by_number(self._ledger.produced.get(window, {}), counted or 0)
             else:
                 found = Judgement(counted, None, None, State.OPEN, note="not yet exported up to here")
-            judged[window] = found, MANIFESTS
+            judged[window] = replace(found, counted=MANIFESTS)
         return judged
-
-    async def _check_source(self, export: Exported) -> None:
-        """Refused where the offsets of the export are another cluster's."""
-        here = (await self._source.metadata([])).cluster_id
-        if export.cluster_id is not None and here is not None and export.cluster_id != here:
-            raise Refused(f"{self._root} was exported from cluster {export.cluster_id}; this one is {here}")
 
 
 class Exported(NamedTuple):
@@ -223,6 +219,49 @@ def read_export(root: str, window_ms: int) -> Exported:
             window = Window(topic, start_ms - start_ms % window_ms)
             counts[window] = counts.get(window, 0) + messages
     return Exported(known.cluster_id, frozenset(known.topic_ids), counts, known.initial, exported)
+
+
+async def offsets_at(cluster: Cluster, topic: str, times_ms: Iterable[int]) -> dict[int, Offsets]:
+    """For each time the offset of every partition's first message at or after it, its end where there is none.
+
+    UnknownTopicOrPartition where the topic is not there; the first error of a leader is raised.
+    """
+    within = await bounds(cluster, (await cluster.topic(topic)).names())  # first: what comes later is not counted
+    limit = asyncio.Semaphore(QUESTIONS_AT_ONCE)
+
+    async def ask(when: int) -> Offsets:
+        async with limit:
+            return await resolve(cluster, dict.fromkeys(within, Position(Anchor.TIME, when)), within)
+
+    times = sorted(set(times_ms))
+    return dict(zip(times, await asyncio.gather(*map(ask, times)), strict=True))
+
+
+async def ends_of(cluster: Cluster, topic: str) -> Offsets:
+    within = await bounds(cluster, (await cluster.topic(topic)).names())
+    return {one: found.end for one, found in within.items()}
+
+
+async def count_windows(
+    cluster: Cluster, topic: str, starts_ms: Iterable[int], window_ms: int
+) -> dict[int, int | None]:
+    """Messages of each window by its brokers' word, by its start; None where one does not know.
+
+    A window's messages are taken to lie between the first message of its time and the first one of the next window's.
+    Where several producers write to a partition, or one is late, some are counted in the neighbouring window. So this
+    is a first look: what it finds equal is equal in number, and what it finds to differ is for reading to judge.
+    """
+    starts = sorted(set(starts_ms))
+    offsets = await offsets_at(cluster, topic, [*starts, *(start + window_ms for start in starts)])
+    limit = asyncio.Semaphore(QUESTIONS_AT_ONCE)
+
+    async def count(start_ms: int) -> int | None:
+        ends = offsets[start_ms + window_ms]
+        spans = {one: (begin, ends[one]) for one, begin in offsets[start_ms].items() if begin < ends[one]}
+        async with limit:
+            return await total_in(cluster, spans)
+
+    return dict(zip(starts, await asyncio.gather(*map(count, starts)), strict=True))
 
 
 async def retention_ms(cluster: Cluster, topic: str) -> int:

@@ -7,17 +7,20 @@ tried again, over a new connection if need be, to any broker that was ever known
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import TypeVar
+from typing import Any, NamedTuple, TypeVar
 
+from klog.client import partition_requests
+from klog.client.answers import error_in
 from klog.client.cluster import Cluster
 from klog.client.metadata import Metadata
 from klog.client.resolve import bounds
 from klog.errors import BrokerNotAvailable, CannotConnect, KlogError, TimedOut
 from klog.names import TopicPartition
-from klog.tools.copying.fetch import PARTITION_BYTES, Fetched, fetch
+from klog.net.channel import Channel
+from klog.record.batch import walk
 
 A = TypeVar("A")
 
@@ -30,6 +33,22 @@ RENEW_AFTER_S = 2.0
 
 AWAY = (CannotConnect, TimedOut, BrokerNotAvailable)
 """What says that a broker is not there; another one may be."""
+
+PARTITION_BYTES = 1024 * 1024
+"""Fetched at once of a partition, and of all of a broker's."""
+ANSWER_BYTES = 16 * 1024 * 1024
+ANSWER_GRACE_S = 5.0
+
+
+class Fetched(NamedTuple):
+    """A run of whole batches, the first of which may begin before the offset asked for; empty where there is no more.
+
+    ``after``: the offset behind the last record of the run, -1 for an empty one.
+    """
+
+    run: memoryview
+    after: int
+    high_watermark: int
 
 
 class ClusterEndpoint:
@@ -161,3 +180,37 @@ class ClusterEndpoint:
     @staticmethod
     def _now() -> float:
         return asyncio.get_running_loop().time()
+
+
+async def fetch(
+    channel: Channel,
+    share: Mapping[TopicPartition, int],
+    *,
+    wait_ms: int = 0,
+    partition_bytes: int = PARTITION_BYTES,
+) -> dict[TopicPartition, Fetched | KlogError]:
+    """From each partition what lies at its offset and behind, as `Cluster.to_leaders` wants it."""
+    asked = partition_requests.fetch(
+        channel, share, max_wait_ms=wait_ms, max_bytes=ANSWER_BYTES, partition_max_bytes=partition_bytes
+    )
+    answer = await channel.request(asked, timeout_s=wait_ms / 1000 + ANSWER_GRACE_S)
+    found: dict[TopicPartition, Fetched | KlogError] = {}
+    for topic in answer.responses:
+        for one in topic.partitions:
+            name = TopicPartition(str(topic.topic), int(one.partition_index))
+            found[name] = _fetched(one, name)
+    return found
+
+
+def _fetched(one: Any, name: TopicPartition) -> Fetched | KlogError:
+    failed = error_in(one, name)
+    if failed is not None:
+        return failed
+    records = memoryview(one.records or b"")
+    end, after = 0, -1
+    try:
+        for position, header in walk(records, allow_partial=True):
+            end, after = position + header.size_bytes, header.last_offset + 1
+    except KlogError as error:
+        return error
+    return Fetched(records[:end], after, int(one.high_watermark))

@@ -11,7 +11,8 @@ Event loop only.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from klog.errors import KlogError
 from klog.names import TopicPartition
@@ -38,8 +39,6 @@ class Budget:
 
 
 class PartitionCopy:
-    """One partition on its way."""
-
     def __init__(
         self,
         reader: SourceReader,
@@ -71,6 +70,7 @@ class PartitionCopy:
         self._marker = Marker(log.source, batch_bytes_max=batch_bytes_max, codec=codec)
         self._pace = pace or RateLimiter()
         self._budget = budget or Budget(None)
+        self._looked = asyncio.get_running_loop().time(), 0
         self._under_way: asyncio.Task[bool] | None = None
         self._sent: Marked | None = None
         self.feed: Feed | None = None
@@ -79,6 +79,16 @@ class PartitionCopy:
     def high_watermark(self) -> int:
         """The source's end as last told; -1 while not known."""
         return -1 if self.feed is None else self.feed.high_watermark
+
+    @property
+    def has_caught_up(self) -> bool:
+        return 0 <= self.high_watermark <= self.position
+
+    def rate(self) -> int:
+        """Messages a second since the last call."""
+        (before_s, before), now_s = self._looked, asyncio.get_running_loop().time()
+        self._looked = now_s, self.messages
+        return round((self.messages - before) / (now_s - before_s)) if now_s > before_s else 0
 
     async def run(self) -> None:
         """Until the end, or until the budget is used up. Raises what ends this partition's copy."""
@@ -166,35 +176,34 @@ class Copier:
         self.failures: dict[PartitionCopy | None, KlogError] = {}
         """What has ended a copy, or work beside them (None)."""
         self._forgives = forgives
-        self._running: dict[PartitionCopy, asyncio.Task[None]] = {}
-        self._beside: set[asyncio.Task[None]] = set()
+        self._running: dict[asyncio.Task[None], PartitionCopy | None] = {}
         self._news = asyncio.Event()
 
     def start(self, copy: PartitionCopy) -> None:
         self.copies.append(copy)
-        self._running[copy] = asyncio.create_task(self._guard(copy.run, copy))
+        self.start_beside(copy.run(), copy)
 
-    def start_beside(self, work: Callable[[], Awaitable[None]]) -> None:
+    def start_beside(self, work: Coroutine[Any, Any, None], copy: PartitionCopy | None = None) -> None:
         """Work for as long as there are copies."""
-        self._beside.add(asyncio.create_task(self._guard(work, None)))
+        task = asyncio.create_task(work)
+        self._running[task] = copy
+        task.add_done_callback(self._ended)
 
-    async def _guard(self, work: Callable[[], Awaitable[None]], copy: PartitionCopy | None) -> None:
-        try:
-            await work()
-        except Exception as error:  # a bug ends a copy as well, and says where
-            failure = error if isinstance(error, KlogError) else _bug(copy, error)
-            if copy is None or not self._forgives(copy, failure):
-                self.failures[copy] = failure
-        finally:
-            if copy is not None:
-                del self._running[copy]
-            self._news.set()
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        copy = self._running.pop(task)
+        self._news.set()
+        error = None if task.cancelled() else task.exception()
+        if error is None:
+            return
+        failure = error if isinstance(error, KlogError) else _bug(copy, error)  # a bug ends a copy as well
+        if copy is None or not self._forgives(copy, failure):
+            self.failures[copy] = failure
 
     async def run(self, show: Callable[[], None], *, every_s: float, forever: bool = False) -> None:
         """Until all copies are done, or (``forever``) for ever; until one fails. ``show`` is called every so often."""
         loop = asyncio.get_running_loop()
         shown_at = loop.time()
-        while not self.failures and (forever or self._running):
+        while not self.failures and (forever or any(self._running.values())):
             self._news.clear()
             try:
                 async with asyncio.timeout_at(shown_at + every_s):
@@ -205,7 +214,7 @@ class Copier:
 
     async def stop(self, patience_s: float = 0.3) -> None:
         """End them all in order: nothing new is begun, and what is under way gets a moment to be answered."""
-        tasks = [*self._running.values(), *self._beside]
+        tasks = list(self._running)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

@@ -17,6 +17,13 @@ Many sources in one topic
 
 Live members are not disturbed: a group with members in the target is left alone, and carried on once they are gone.
 
+Where an offset is in the target (`find_first`)
+    The marks of one source rise with the offsets of the target. What others have appended there, or the copier of
+    another source, lies between and says nothing; so a probe reads on from its place up to the first message of this
+    source. What a probe has read over is not read again: even where nothing but others' messages is found, all probes
+    together read the stretch once. Where a target without conditional appends has messages twice, the one that is
+    found is followed by all that are wanted, since each copier goes on at or before where the one before it stopped.
+
 Event loop only.
 """
 
@@ -25,22 +32,27 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import NamedTuple
 
 from klog.errors import KlogError, NonEmptyGroup, OffsetOutOfRange
 from klog.names import TopicPartition
-from klog.record.provenance_header import Source
-from klog.tools.copying.cluster_endpoint import ClusterEndpoint
+from klog.record.provenance_header import Source, copies_of
+from klog.tools.copying.cluster_endpoint import PAUSE_S, ClusterEndpoint, Fetched
 from klog.tools.copying.copier import PartitionCopy
-from klog.tools.copying.group_offsets import Commit, GroupOffsets, Position
-from klog.tools.copying.names import GroupNames
-from klog.tools.copying.provenance_search import find_first
+from klog.tools.copying.group_offsets import Commit, GroupNames, GroupOffsets, Position
 
 SEARCHES_AT_ONCE = 16
 SEARCHES_MAX = 3
 """How often retention may take away what a search has begun at."""
+
+PROBE_BYTES = 64 * 1024
+READ_ON_BYTES = 1024 * 1024
+"""Where a probe has come upon others' messages only."""
+
+Read = Callable[[int, int], Awaitable[Fetched]]
+"""What lies at an offset of the target, of about so many bytes."""
 
 Reached = Mapping[Source, int]
 """What a group has committed in each source of a partition, as far as it is copied."""
@@ -156,7 +168,6 @@ class GroupCarrier:
         self._groups = GroupOffsets(self._side)
 
     async def add(self, side: ClusterEndpoint, copies: Mapping[TopicPartition, PartitionCopy]) -> None:
-        """Carry over from this source as well."""
         self._origins.append(_Origin(GroupOffsets(await self._another(side)), copies))
 
     async def _another(self, side: ClusterEndpoint) -> ClusterEndpoint:
@@ -294,15 +305,51 @@ class GroupCarrier:
     async def _map(self, one: TopicPartition, source: Source, offset: int, begin: int) -> int:
         copy = self._copies[source]
         end = copy.target_end  # there, or behind it, is what is copied next
-        found = await self._search(one, source, offset, begin, end) if offset < copy.position else None
-        return end if found is None else found
-
-    async def _search(self, one: TopicPartition, source: Source, offset: int, begin: int, end: int) -> int | None:
+        if offset >= copy.position:
+            return end
         for attempt in range(SEARCHES_MAX):
             start, _ = await self._side.bounds(one)
             try:
-                return await find_first(partial(self._side.fetch, one), source, offset, max(start, begin), end)
+                found = await find_first(partial(self._side.fetch, one), source, offset, max(start, begin), end)
+                return end if found is None else found
             except OffsetOutOfRange:  # retention was here meanwhile
                 if attempt == SEARCHES_MAX - 1:
                     raise
         raise AssertionError("not reached")
+
+
+async def find_first(read: Read, source: Source, wanted: int, begin: int, end: int) -> int | None:
+    """The offset in [begin, end) of the first message that was copied from ``wanted`` of the source or from behind it.
+
+    None where there is none. What is copied below ``begin`` is of smaller offsets of the source.
+    """
+    low, high, found = begin, end, None
+    while low < high:  # copies below low are of smaller offsets, copies at high and behind are not
+        middle = (low + high) // 2
+        at, size = middle, PROBE_BYTES
+        is_decided = False
+        while at < high and not is_decided:
+            fetched = await read(at, size)
+            if fetched.after < 0:
+                if fetched.high_watermark <= at:
+                    break
+                await asyncio.sleep(PAUSE_S)
+                continue
+            for there, record in copies_of(source, fetched.run, at):
+                here = record.offset
+                if here >= high:
+                    break
+                if there < wanted:
+                    low = here + 1
+                elif low > middle:
+                    return here  # the one before it is of a smaller offset
+                else:
+                    found, high = here, middle
+                    break
+            if low > middle:
+                low = min(fetched.after, high)
+            is_decided = low > middle or high == middle
+            at, size = fetched.after, READ_ON_BYTES
+        if not is_decided:
+            high = middle
+    return found

@@ -13,24 +13,46 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Collection, Mapping
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from klog.client import group_requests
 from klog.client.answers import check
+from klog.client.cluster import Cluster
 from klog.client.partition_requests import by_partition
-from klog.errors import IllegalGeneration, NonEmptyGroup, UnknownMemberId
-from klog.names import TopicPartition
+from klog.errors import IllegalGeneration, NonEmptyGroup, UnknownMemberId, UsageError
+from klog.names import TopicPartition, regular_expression
 from klog.protocol.apis import ApiKey
 from klog.tools.copying.cluster_endpoint import ClusterEndpoint
-from klog.tools.copying.names import GroupNames
-
-if TYPE_CHECKING:
-    from klog.client.cluster import Cluster
 
 PARTITIONS_AT_ONCE = 1000
 """Of one commit: a coordinator takes about a megabyte of metadata in each."""
+
+
+class GroupNames:
+    """Groups by their names, with commas between, or by regular expressions for whole names."""
+
+    def __init__(self, texts: Sequence[str] = ()) -> None:
+        """UsageError for an invalid expression."""
+        self.named: list[str] = []
+        self.expressions: list[re.Pattern[str]] = []
+        for text in texts:
+            if re.search(r"[\\^$*+?()\[\]{}|]", text):
+                self.expressions.append(regular_expression(text, "--groups"))
+            else:
+                self.named += filter(None, text.split(","))
+        if texts and not self:
+            raise UsageError("--groups is empty", hint="--groups '.*' selects all")
+
+    def __bool__(self) -> bool:
+        return bool(self.named or self.expressions)
+
+    def among(self, there: Iterable[str]) -> list[str]:
+        """Those to ask for, of all that there are; one that is named need not be there yet."""
+        matching = (name for name in there if any(one.fullmatch(name) for one in self.expressions))
+        return list(dict.fromkeys([*self.named, *matching]))
 
 
 class Commit(NamedTuple):
@@ -79,12 +101,9 @@ class GroupOffsets:
         self._side = side
 
     async def chosen(self, wanted: GroupNames) -> list[str]:
-        """The groups to ask for."""
         return wanted.among(await self.names() if wanted.expressions else ())
 
     async def names(self) -> list[str]:
-        """All groups there are."""
-
         async def ask(cluster: Cluster) -> list[str]:
             answers = await cluster.to_each(ApiKey.LIST_GROUPS, 4, wait_s=self._side.timeout_s, states_filter=[])
             # The groups of a broker that does not answer are another's in a moment.

@@ -15,28 +15,29 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from functools import partial
 
-from klog.client import leader_requests
 from klog.client.cluster import Cluster
 from klog.client.metadata import TopicNode
 from klog.client.positions import LATEST
-from klog.client.resolve import Bounds, bounds
+from klog.client.resolve import bounds, messages_in
 from klog.config.units import Rate
 from klog.errors import GroupIsHeld, KlogError, NonEmptyGroup, UnknownTopicOrPartition, UsageError
 from klog.names import TopicPartition
 from klog.record.codec import Codec
-from klog.record.provenance_header import Source
 from klog.tools.copying.cluster_endpoint import ClusterEndpoint
 from klog.tools.copying.copier import Copier, PartitionCopy
 from klog.tools.copying.group_carrier import GroupCarrier, is_a_mirrors
-from klog.tools.copying.group_offsets import GroupOffsets, Position
-from klog.tools.copying.names import GroupNames, TopicNames
-from klog.tools.copying.originals import Originals
+from klog.tools.copying.group_offsets import GroupNames, GroupOffsets, Position
 from klog.tools.copying.rate_limiter import AtRate
 from klog.tools.copying.source import SourceReader
 from klog.tools.copying.target import AT_LEAST_ONCE, Target
-from klog.tools.copying.topics import batch_bytes_max, made_again, matching_topic, settings_to_take_over
+from klog.tools.copying.topics import (
+    TopicNames,
+    batch_bytes_max,
+    made_again,
+    matching_topic,
+    settings_to_take_over,
+)
 
 LOOK_EVERY_S = 5.0
 """How soon a new topic or partition is copied."""
@@ -140,7 +141,7 @@ class Mirror:
         if not self.target.is_exact:
             self.target.side.note(AT_LEAST_ONCE.format(self.target.side.bootstrap))
         async with AsyncExitStack() as closing:
-            closing.callback(lambda: show(self.rows(None)))
+            closing.callback(lambda: show(self.rows(is_over=True)))
             if carrier is not None:
                 closing.push_async_callback(carrier.close)
                 await carrier.open()
@@ -158,21 +159,21 @@ class Mirror:
                     hint="--topic is a regular expression for the whole name; without --once it waits for a topic",
                 )
             for leg in self._legs:
-                for work in leg.works():
-                    self.copier.start_beside(work)
+                self.copier.start_beside(_every(LOOK_EVERY_S, leg.look))
+                self.copier.start_beside(_every(COMMIT_EVERY_S, leg.commit))
+                self.copier.start_beside(leg.count_on())
             if carrier is not None:
-                self.copier.start_beside(partial(_every, COMMIT_EVERY_S, carrier.round))
-            rates = _Rates()
-            await self.copier.run(lambda: show(self.rows(rates)), every_s=every_s, forever=not once)
+                self.copier.start_beside(_every(COMMIT_EVERY_S, carrier.round))
+            await self.copier.run(lambda: show(self.rows()), every_s=every_s, forever=not once)
             for failure in self.copier.failures.values():
                 raise failure
             if carrier is not None:
                 await carrier.round(last=True)
-        return self.rows(None)
+        return self.rows(is_over=True)
 
-    def rows(self, rates: _Rates | None) -> list[MirrorRow]:
-        """As it is now; ``rates`` None: of the whole run there is none."""
-        return [row for leg in self._legs for row in leg.rows(rates)]
+    def rows(self, *, is_over: bool = False) -> list[MirrorRow]:
+        """As it is now; of what is over there is no rate."""
+        return [row for leg in self._legs for row in leg.rows(is_over)]
 
     def _is_gone(self, copy: PartitionCopy, error: KlogError) -> bool:
         if isinstance(error, UnknownTopicOrPartition):
@@ -206,18 +207,10 @@ class _Leg:
         self._asking = await self.side.another()
         self._offsets = GroupOffsets(self._asking)
 
-    def works(self) -> list[Callable[[], Awaitable[None]]]:
-        """What is to be done beside the copying."""
-        return [
-            partial(_every, LOOK_EVERY_S, self.look),
-            partial(_every, COMMIT_EVERY_S, self._commit),
-            self._count_on,
-        ]
-
     async def close(self) -> None:
         try:
             async with asyncio.timeout(LAST_COMMIT_S):
-                await self._commit()
+                await self.commit()
         except (TimeoutError, KlogError) as error:
             self.side.note(f"{self._name}: the last positions were not committed ({error}); the next start finds them")
         await self._reader.close()
@@ -244,7 +237,7 @@ class _Leg:
                 is_new = True
                 await self._begin(topic, new, first=first)
         if is_new:
-            await self._commit()  # what begins at its end is to go on there, if this process ends in a moment
+            await self.commit()  # what begins at its end is to go on there, if this process ends in a moment
 
     async def _begin(self, topic: TopicNode, new: list[TopicPartition], *, first: bool) -> None:
         name, options = topic.name, self._mirror.options
@@ -259,47 +252,35 @@ class _Leg:
             return await batch_bytes_max(cluster, name), node.topic_id or ""
 
         largest, self._target_ids[name] = await self._target.patiently(have)
-        committed = (await self._offsets.read([self._mirror.group], new))[self._mirror.group]
-        positions = {one: Position.of_commit(commit) for one, commit in committed.items()}
+        mirror = self._mirror
+        commits = (await self._offsets.read([mirror.group], new))[mirror.group]
         within = await self._asking.patiently(lambda cluster: bounds(cluster, new))
-        started = await asyncio.gather(
-            *(self._place(one, positions.get(one), within[one], largest, first=first) for one in new)
-        )
-        for one, copy in zip(new, started, strict=True):
+
+        async def placed(one: TopicPartition) -> PartitionCopy:
+            """A copy that goes on behind the last message in the target, where there is one."""
+            ours = Position.of_commit(commits[one]) if one in commits else None
+            if ours is not None and (ours.target, ours.topic_id) != (self._target.cluster_id, self._target_ids[name]):
+                ours = None
+            if ours is not None and ours.of not in ("", self._topic_ids[name]):
+                raise made_again(self.side, name)
+            floor, below = (within[one].start, None) if ours is None else (ours.offset, ours.end)
+            log = await mirror.target.log(one, self._asking, one, floor=floor, below=below)
+            from_end = first and options.from_end and ours is None and log.mark is None
+            return PartitionCopy(
+                self._reader,
+                log,
+                begin=within[one].end if from_end else log.next_offset,
+                end=within[one].end if options.once else None,
+                batch_bytes_max=largest,
+                pace=mirror.pace,
+                codec=options.codec,
+            )
+
+        for one, copy in zip(new, await asyncio.gather(*map(placed, new)), strict=True):
             self.copies[one] = copy
-            self._mirror.copier.start(copy)
+            mirror.copier.start(copy)
 
-    async def _place(
-        self,
-        one: TopicPartition,
-        committed: Position | None,
-        within: Bounds,
-        batch_bytes_max: int,
-        *,
-        first: bool,
-    ) -> PartitionCopy:
-        """A copy that goes on behind the last message in the target, where there is one."""
-        topic_ids = self._target.cluster_id, self._target_ids[one.topic]
-        ours = committed if committed is not None and (committed.target, committed.topic_id) == topic_ids else None
-        if ours is not None and ours.of not in ("", self._topic_ids[one.topic]):
-            raise made_again(self.side, one.topic)
-        mirror, source = self._mirror, Source(self.side.cluster_id, *one)
-        originals = Originals(self._asking, one, keeps_times=mirror.target.is_exact)
-        log = mirror.target.log(one, source, originals)
-        log.floor = within.start if ours is None else ours.offset
-        await log.find(None if ours is None else ours.end)
-        from_end = first and mirror.options.from_end and ours is None and log.mark is None
-        return PartitionCopy(
-            self._reader,
-            log,
-            begin=within.end if from_end else log.next_offset,
-            end=within.end if mirror.options.once else None,
-            batch_bytes_max=batch_bytes_max,
-            pace=mirror.pace,
-            codec=mirror.options.codec,
-        )
-
-    async def _commit(self) -> None:
+    async def commit(self) -> None:
         """What has moved since the last commit; after the target's acknowledgement, for that is what moves it."""
         async with self._committing:  # a look commits, too
             positions = {
@@ -326,42 +307,36 @@ class _Leg:
 
     # --- what is shown ---
 
-    async def _count_on(self) -> None:
+    async def count_on(self) -> None:
         """How many messages are to go, exactly."""
         while True:
-            behind = {}
-            for one, copy in self.copies.items():
-                if copy.high_watermark >= 0 and copy.position >= copy.high_watermark:
-                    self._lags[one] = 0
-                else:
-                    behind[one] = (copy.position, LATEST)
-            if behind:
-                try:
-                    answers = await self._asking.cluster.to_leaders(behind, leader_requests.count_messages)
-                except KlogError as error:
-                    await self._asking.back_off(error, self._asking.cluster)
-                    answers = {}
-                for one, answer in answers.items():
-                    if answer is None:  # no klog: offsets are counters there
-                        copy = self.copies[one]
-                        self._lags[one] = max(0, copy.high_watermark - copy.position)
-                    else:
-                        self._lags[one] = None if isinstance(answer, KlogError) else answer.messages
+            cluster = self._asking.cluster
+            behind = {one: (copy.position, LATEST) for one, copy in self.copies.items() if not copy.has_caught_up}
+            try:
+                self._lags = await messages_in(cluster, behind)
+            except KlogError as error:
+                await self._asking.back_off(error, cluster)
             await asyncio.sleep(1.0)
 
-    def rows(self, rates: _Rates | None) -> list[MirrorRow]:
+    def _lag(self, one: TopicPartition, copy: PartitionCopy) -> int | None:
+        if copy.has_caught_up or copy.is_done:
+            return 0
+        if not self._asking.cluster.is_klog:  # offsets are counters there
+            return max(0, copy.high_watermark - copy.position)
+        return self._lags.get(one)
+
+    def rows(self, is_over: bool) -> list[MirrorRow]:
         rows = []
         carrier = self._mirror.carrier
         for one, copy in sorted(self.copies.items()):
-            caught_up = 0 <= copy.high_watermark <= copy.position or copy.is_done
             rows.append(
                 MirrorRow(
                     self._name,
                     one.topic,
                     one.partition,
                     copy.messages,
-                    0 if rates is None else rates.of((self._name, one), copy.messages),
-                    0 if caught_up else self._lags.get(one),
+                    0 if is_over else copy.rate(),
+                    self._lag(one, copy),
                     copy.position,
                     copy.target_end,
                     0 if carrier is None else carrier.count(copy.source),
@@ -370,52 +345,25 @@ class _Leg:
         return rows
 
 
-class _Rates:
-    """Messages a second between two looks."""
-
-    def __init__(self) -> None:
-        self._began = asyncio.get_running_loop().time()
-        self._seen: dict[object, tuple[float, int]] = {}
-
-    def of(self, what: object, messages: int) -> int:
-        now = asyncio.get_running_loop().time()
-        before_s, before = self._seen.get(what, (self._began, 0))
-        self._seen[what] = now, messages
-        return round((messages - before) / (now - before_s)) if now > before_s else 0
-
-
 async def mirrored_offsets(
     sources: Sequence[ClusterEndpoint], target: ClusterEndpoint, options: MirrorOptions
 ) -> list[MirroredOffset]:
     """What the mirror of these has committed, partition by partition; or, of groups that are wanted, what they have."""
     rows = []
     for side in sources:
-        metadata = await side.look()
-        topics = [topic for topic in metadata.topics.values() if topic.name in options.topics]
+        topics = [topic for topic in (await side.look()).topics.values() if topic.name in options.topics]
         partitions = [name for topic in topics for name in topic.names()]
-        if options.groups:
-            rows += await _offsets_of_groups(side, target, options.groups, partitions)
-            continue
-        group = group_name(options, target)
-        found = (await GroupOffsets(side).read([group], partitions))[group]
-        for one, commit in sorted(found.items()):
-            position = Position.of_commit(commit)
-            mapped = position.end if position.target == target.cluster_id else None
-            rows.append(MirroredOffset(side.bootstrap, one.topic, one.partition, position.offset, mapped))
-    return rows
-
-
-async def _offsets_of_groups(
-    side: ClusterEndpoint, target: ClusterEndpoint, wanted: GroupNames, partitions: list[TopicPartition]
-) -> list[MirroredOffset]:
-    here, there = GroupOffsets(side), GroupOffsets(target)
-    names = await here.chosen(wanted)
-    before, after = await here.read(names, partitions), await there.read(names, partitions)
-    rows = []
-    for group, commits in sorted(before.items()):
-        for one, commit in sorted(commits.items()):
-            if not is_a_mirrors(commit):
-                known = after.get(group, {}).get(one)
-                mapped = None if known is None else known.offset
-                rows.append(MirroredOffset(side.bootstrap, one.topic, one.partition, commit.offset, mapped, group))
+        here = GroupOffsets(side)
+        names = await here.chosen(options.groups) if options.groups else [group_name(options, target)]
+        there = await GroupOffsets(target).read(names if options.groups else (), partitions)
+        for group, commits in sorted((await here.read(names, partitions)).items()):
+            for one, commit in sorted(commits.items()):
+                position, known = Position.of_commit(commit), there.get(group, {}).get(one)
+                mapped = position.end if position.target == target.cluster_id else None
+                if options.groups:
+                    if is_a_mirrors(commit):
+                        continue
+                    mapped = None if known is None else known.offset
+                whose = group if options.groups else None
+                rows.append(MirroredOffset(side.bootstrap, *one, commit.offset, mapped, whose))
     return rows

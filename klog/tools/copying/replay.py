@@ -8,30 +8,24 @@ the target has.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from klog.admin.answers import code_and_message
 from klog.client import leader_requests
+from klog.client.cluster import Cluster
 from klog.client.positions import END, START, Anchor, Range
 from klog.client.resolve import timestamps
+from klog.config.units import Rate
 from klog.errors import KlogError, Refused, UsageError
 from klog.metrics import Count
 from klog.names import TopicPartition
-from klog.record.provenance_header import Source
+from klog.tools.copying.cluster_endpoint import ClusterEndpoint
 from klog.tools.copying.copier import Budget, Copier, PartitionCopy
-from klog.tools.copying.originals import Originals
-from klog.tools.copying.rate_limiter import AsWritten, AtRate
+from klog.tools.copying.rate_limiter import AsWritten, AtRate, RateLimiter
 from klog.tools.copying.source import SourceReader
 from klog.tools.copying.target import AT_END, AT_LEAST_ONCE, Target, TargetLog
 from klog.tools.copying.topics import batch_bytes_max, matching_topic
 from klog.tools.tail import spans_of
-
-if TYPE_CHECKING:
-    from klog.client.cluster import Cluster
-    from klog.config.units import Rate
-    from klog.tools.copying.cluster_endpoint import ClusterEndpoint
-    from klog.tools.copying.rate_limiter import RateLimiter
 
 Ranges = dict[TopicPartition, tuple[int, int]]
 
@@ -80,11 +74,11 @@ async def replay(
     into: str,
     options: ReplayOptions,
     *,
-    show: Callable[[list[ReplayedRange]], None] = lambda rows: None,
+    rows: list[ReplayedRange] | None = None,
     count: Count | None = None,
 ) -> list[ReplayedRange]:
-    """Copy; one row per partition. ``show`` gets the rows a few times a second, and when it is cancelled. ``count``
-    counts messages where only so many are copied, else addresses of the source.
+    """Copy; one row per partition. ``rows`` has them while it goes on, and when it is cancelled. ``count`` counts
+    messages where only so many are copied, else addresses of the source.
 
     Raises UsageError for options that exclude each other, Refused where a topic would be copied into itself,
     UnknownTopicOrPartition, InvalidPartitions where the target has too few partitions.
@@ -102,13 +96,18 @@ async def replay(
     opened = Target(target)
     if not opened.is_exact:
         target.note(AT_LEAST_ONCE.format(target.bootstrap))
-    logs = await asyncio.gather(
-        *(_log(opened, source, one, TopicPartition(into, one.partition), span, options) for one, span in ranges.items())
-    )
-    left = {
-        one: (min(log.next_offset, max(begin, end)), max(begin, end))
-        for log, (one, (begin, end)) in zip(logs, ranges.items(), strict=True)
-    }
+
+    async def found(one: TopicPartition, begin: int, end: int) -> TargetLog:
+        """What the target has of a range already."""
+        place, below = TopicPartition(into, one.partition), AT_END if options.again else None
+        log = await opened.log(place, source, one, floor=begin, below=below)
+        if begin < (at := min(log.next_offset, end)):
+            left = f"nothing left to copy of {begin} to {end}" if at >= end else "continuing from there"
+            target.note(f"{place} has {one} up to {at - 1}: {left}")
+        return log
+
+    logs = await asyncio.gather(*(found(one, *span) for one, span in ranges.items()))
+    left = {one: (min(log.next_offset, end), end) for log, (one, (_, end)) in zip(logs, ranges.items(), strict=True)}
     if options.dry_run:
         return await _would_copy(source, left, options)
     with target.named():
@@ -116,16 +115,13 @@ async def replay(
     pace = await _pace(source.cluster, ranges, options)
     budget = Budget(options.count)
     reader, copier = SourceReader(source), Copier()
-
+    shown = [] if rows is None else rows
     count = count or Count()
     count.total = options.count or sum(end - begin for begin, end in left.values())
 
-    rows: list[ReplayedRange] = []
-
     def tell() -> None:
-        rows[:] = [_row(copy, copier.failures.get(copy)) for copy in copier.copies]
-        count.done = sum((row.messages or 0) if options.count else row.to - row.from_ for row in rows)
-        show(rows)
+        shown[:] = [_row(copy, copier.failures.get(copy)) for copy in copier.copies]
+        count.done = sum((row.messages or 0) if options.count else row.to - row.from_ for row in shown)
 
     try:
         for log, (begin, end) in zip(logs, left.values(), strict=True):
@@ -137,7 +133,7 @@ async def replay(
         await copier.stop()
         await reader.close()
         tell()
-    return rows
+    return shown
 
 
 async def _would_copy(source: ClusterEndpoint, ranges: Ranges, options: ReplayOptions) -> list[ReplayedRange]:
@@ -154,7 +150,6 @@ async def _would_copy(source: ClusterEndpoint, ranges: Ranges, options: ReplayOp
 
 
 async def _ranges(source: ClusterEndpoint, topic: str, options: ReplayOptions) -> Ranges:
-    """What is wanted of each partition, as offsets."""
     begin, end = options.range or Range(START, END)
     spans = await spans_of(source.cluster, [topic], options.partitions, begin, end or END, source.note)
     ranges = {one: (span.begin, max(span.begin, span.end or 0)) for one, span in spans.items()}
@@ -162,28 +157,6 @@ async def _ranges(source: ClusterEndpoint, topic: str, options: ReplayOptions) -
         # "0 messages" would look as if there were none left.
         source.note(f"{topic} has no message of that time")
     return ranges
-
-
-async def _log(
-    target: Target,
-    source: ClusterEndpoint,
-    one: TopicPartition,
-    into: TopicPartition,
-    span: tuple[int, int],
-    options: ReplayOptions,
-) -> TargetLog:
-    """What the target has of a range already."""
-    begin, end = span
-    originals = Originals(source, one, keeps_times=target.is_exact)
-    log = target.log(into, Source(source.cluster_id, *one), originals)
-    log.floor = begin
-    await log.find(AT_END if options.again else None)
-    at = min(log.next_offset, max(begin, end))
-    if at > begin:
-        known = f"{into} has {one} up to {at - 1}"
-        left = f"nothing left to copy of {begin} to {end}" if at >= end else "continuing from there"
-        target.side.note(f"{known}: {left}")
-    return log
 
 
 async def _pace(cluster: Cluster, ranges: Ranges, options: ReplayOptions) -> RateLimiter | None:
@@ -196,13 +169,5 @@ async def _pace(cluster: Cluster, ranges: Ranges, options: ReplayOptions) -> Rat
 
 
 def _row(copy: PartitionCopy, error: KlogError | None) -> ReplayedRange:
-    return ReplayedRange(
-        copy.source.topic,
-        copy.source.partition,
-        copy.begin,
-        copy.position,
-        copy.messages,
-        copy.bytes,
-        None if error is None else error.code,
-        None if error is None else error.message,
-    )
+    place = copy.source.topic, copy.source.partition, copy.begin, copy.position
+    return ReplayedRange(*place, copy.messages, copy.bytes, *code_and_message(error))

@@ -4,6 +4,12 @@ Strategy: every leader has a task with one fetch in flight, which names the part
 asked for again while what came last is being copied, so that neither side waits for the other. What waits in memory is
 bounded over all partitions. A partition whose leader is not known waits for the one task that looks.
 
+`Originals` are what copies are held against. A mark (`klog.record.provenance_header`) is a header: any client that may
+write to the target can write one, with any offset of the source. So a mark is believed only of a message that *is* the
+one at that offset of the source, and only where it is the next one to be copied: then nothing is missing in front of
+it, whichever client has put it there. What a copier has committed itself, and what was acknowledged to it, need not be
+looked at again.
+
 Event loop only.
 """
 
@@ -11,12 +17,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Iterator
 
 from klog.client.resolve import bounds
 from klog.errors import KlogError, OffsetOutOfRange, UnknownTopicOrPartition
 from klog.names import TopicPartition
-from klog.tools.copying.cluster_endpoint import AWAY, PAUSE_S, ClusterEndpoint
-from klog.tools.copying.fetch import Fetched, fetch
+from klog.record.batch import walk
+from klog.record.provenance_header import Copy
+from klog.record.records import Record, each_record
+from klog.tools.copying.cluster_endpoint import AWAY, PAUSE_S, ClusterEndpoint, Fetched, fetch
 
 POLL_MS = 500
 """How long a leader may hold a fetch for which it has nothing."""
@@ -90,8 +99,6 @@ class Feed:
 
 
 class SourceReader:
-    """Reads partitions of one cluster."""
-
     def __init__(self, side: ClusterEndpoint) -> None:
         self._side = side
         self._feeds: dict[TopicPartition, Feed] = {}
@@ -108,7 +115,6 @@ class SourceReader:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def add(self, partition: TopicPartition, offset: int) -> Feed:
-        """Read a partition from an offset on."""
         feed = self._feeds[partition] = Feed(self, partition, offset)
         self._homeless.set()
         if self._looking is None:
@@ -116,7 +122,6 @@ class SourceReader:
         return feed
 
     def remove(self, feed: Feed) -> None:
-        """Read it no more."""
         self._feeds.pop(feed.partition, None)
         self.buffered -= sum(len(one.run) for one in feed.runs)
         feed.runs.clear()
@@ -232,3 +237,58 @@ class SourceReader:
                 f"{feed.partition} of the source ends at {end}, and it is copied up to {feed.offset} already",
                 hint="if the topic was deleted and created again, copy it into another topic",
             )
+
+
+class Originals:
+    """One partition of the source. It is read forwards: what is asked for next should lie behind."""
+
+    def __init__(self, side: ClusterEndpoint, partition: TopicPartition, *, keeps_times: bool = True) -> None:
+        """``keeps_times``: whether copies have the times of their originals."""
+        self._side = side
+        self._partition = partition
+        self._keeps_times = keeps_times
+        self._records: Iterator[Record] = iter(())
+        self._head: Record | None = None
+        self._asked = 0
+        """The last position: the head is the first message there or behind it."""
+        self._after = 0
+        """Where the next run is fetched."""
+
+    async def confirm(self, position: int, copy: Copy) -> bool:
+        """Whether ``copy`` is the first message that the source has at ``position`` or behind it."""
+        original = await self._first(position)
+        if original is None or original.offset != copy.there:
+            return False
+        _, time_ms, key, value, headers = copy.record
+        if self._keeps_times and time_ms != original.timestamp_ms:
+            return False
+        return (key, value, headers[:-1]) == (original.key, original.value, original.headers)  # the mark is the last
+
+    async def _first(self, position: int) -> Record | None:
+        if position < self._asked:
+            self._records, self._head, self._after = iter(()), None, position
+        self._asked = position
+        while self._head is None or self._head.offset < position:
+            self._head = next(self._records, None)
+            if self._head is None and not await self._fetch(max(position, self._after)):
+                return None
+        return self._head
+
+    async def _fetch(self, at: int) -> bool:
+        """The next run, from ``at`` on or from where the log begins now; False where there is none."""
+        try:
+            fetched = await self._side.fetch(self._partition, at)
+        except OffsetOutOfRange:
+            start, _ = await self._side.bounds(self._partition)
+            return start > at and await self._fetch(start)
+        if fetched.after < 0:
+            return False
+        self._after = fetched.after
+        self._records = _messages(fetched.run)
+        return True
+
+
+def _messages(run: memoryview) -> Iterator[Record]:
+    for position, header in walk(run):
+        if header.count and not header.is_control:
+            yield from each_record(run, position)

@@ -8,7 +8,7 @@ Theory
 
     `TargetLog` is what is known of one source in one target partition: its last message there, and how far the log was
     searched for it. An append moves both. What is found by reading counts as far as the source confirms it
-    (`originals`): others may write to the target as well, and marks like ours.
+    (`Originals`): others may write to the target as well, and marks like ours.
 
     When the answer says END_MOVED, what stands behind is read, and with it how far the source is copied now. That
     settles, too, what became of an append whose answer was lost: it is simply made again. An answer under another
@@ -56,9 +56,8 @@ from klog.protocol import codec
 from klog.protocol.apis import ApiKey
 from klog.record.batch import walk
 from klog.record.provenance_header import Copy, Marked, Source, copies_of
-from klog.tools.copying.cluster_endpoint import AWAY, PAUSE_S, ClusterEndpoint
-from klog.tools.copying.fetch import Fetched
-from klog.tools.copying.originals import Originals
+from klog.tools.copying.cluster_endpoint import AWAY, PAUSE_S, ClusterEndpoint, Fetched
+from klog.tools.copying.source import Originals
 
 COMMIT_TIMEOUT_S = 5.0
 """How long a leader may wait for its followers before it says that it does not know."""
@@ -98,8 +97,6 @@ class Confirms(Protocol):
 
 
 class TargetLeader(NamedTuple):
-    """Who leads a target partition."""
-
     leader: int
     epoch: int
     topic_id: UUID | None
@@ -138,9 +135,15 @@ class Target:
         self.writer = writer or writer_name()
         self._looking: asyncio.Task[Any] | None = None
 
-    def log(self, partition: TopicPartition, source: Source, originals: Confirms | None = None) -> TargetLog:
-        """What there is of a source in a partition; `TargetLog.find` looks."""
-        return TargetLog(self, partition, source, originals)
+    async def log(
+        self, into: TopicPartition, side: ClusterEndpoint, one: TopicPartition, *, floor: int, below: int | None
+    ) -> TargetLog:
+        """What there is of a source's partition; see `TargetLog.floor` and `TargetLog.find`."""
+        originals = Originals(side, one, keeps_times=self.is_exact)
+        log = TargetLog(self, into, Source(side.cluster_id, *one), originals)
+        log.floor = floor
+        await log.find(below)
+        return log
 
     async def place(self, partition: TopicPartition) -> TargetLeader:
         """Who leads it, by metadata that is fresh; many partitions that ask at once are answered by one question."""
@@ -170,7 +173,9 @@ class Target:
 class TargetLog:
     """The copies of one source in one target partition. `find` them before the first `append`."""
 
-    def __init__(self, target: Target, partition: TopicPartition, source: Source, originals: Confirms | None) -> None:
+    def __init__(
+        self, target: Target, partition: TopicPartition, source: Source, originals: Confirms | None = None
+    ) -> None:
         """``originals``: what copies are held against; without them every mark is believed. Where they are those of a
         copy, and not a stream's own stamps, what does not count is told."""
         self.partition = partition

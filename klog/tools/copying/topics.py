@@ -1,18 +1,15 @@
-"""The topics of a copy: the one that is copied into has the partitions of the one that is copied from."""
+"""The topics of a copy: which they are; the one that is copied into has the partitions of the other."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
 
 from klog.admin.settings import describe_settings, setting_of
 from klog.admin.topics import alter_topic, create_topic
+from klog.client.cluster import Cluster
 from klog.errors import InconsistentTopicId, InvalidConfig, InvalidPartitions, UnknownTopicOrPartition
-from klog.names import counted
-
-if TYPE_CHECKING:
-    from klog.client.cluster import Cluster
-    from klog.tools.copying.cluster_endpoint import ClusterEndpoint
+from klog.names import counted, regular_expression
+from klog.tools.copying.cluster_endpoint import ClusterEndpoint
 
 BATCH_BYTES_MAX = 1_048_588
 """Kafka's default of ``max.message.bytes``, where it cannot be asked for."""
@@ -32,6 +29,24 @@ TAKEN_OVER = (
 )
 """Settings of a topic that say what it holds, and for how long. The others are for the cluster that it is in: how many
 replicas must have a message, who may lead, when is flushed."""
+
+
+class TopicNames:
+    """Topics whose name matches a regular expression, and none of others."""
+
+    def __init__(self, wanted: Sequence[str], unwanted: Sequence[str] = ()) -> None:
+        """UsageError for an invalid expression."""
+        self._wanted = [regular_expression(text, "--topic") for text in wanted]
+        self._unwanted = [regular_expression(text, "--exclude") for text in unwanted]
+
+    def __str__(self) -> str:
+        return ", ".join(repr(one.pattern) for one in self._wanted)
+
+    def __contains__(self, name: str) -> bool:
+        if name.startswith("__"):  # a cluster's own (Kafka's offsets, its transactions)
+            return False
+        wanted, unwanted = (any(one.fullmatch(name) for one in some) for some in (self._wanted, self._unwanted))
+        return wanted and not unwanted
 
 
 async def settings_to_take_over(source: Cluster, topic: str) -> dict[str, str]:
@@ -86,7 +101,6 @@ async def matching_topic(
 
 
 async def batch_bytes_max(cluster: Cluster, topic: str) -> int:
-    """The largest batch that a topic takes."""
     value = await setting_of(cluster, topic, "max.message.bytes")
     return BATCH_BYTES_MAX if value is None else int(value)
 

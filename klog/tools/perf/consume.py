@@ -6,18 +6,15 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
+from klog.client.cluster import Cluster
 from klog.client.positions import END, START
-from klog.tools.perf.clock import MIB, Clock, Measurement, csv_time
+from klog.names import TopicPartition
+from klog.tools.options import Span, TailOptions
+from klog.tools.perf.measurement import MIB, Clock, Measurement, csv_time
 from klog.tools.reader import Reader
 from klog.tools.tail import spans_of
-from klog.tools.tail_options import Span, TailOptions
-
-if TYPE_CHECKING:
-    from klog.client.cluster import Cluster
-    from klog.names import TopicPartition
-
 
 FETCH_BYTES_MAX = 1_000_000_000
 """librdkafka takes no more."""
@@ -42,7 +39,6 @@ class ConsumedRow:
 
     @property
     def csv(self) -> str:
-        """The line under 0.8's header."""
         return (
             f"{csv_time(self.start_time)}, {csv_time(self.end_time)}, {self.fetch_bytes}, {self.bytes / MIB:.4f}, "
             f"{self.mib_per_s:.4f}, {self.messages}, {self.messages_per_s:.4f}"

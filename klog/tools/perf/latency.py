@@ -11,22 +11,19 @@ import threading
 import time
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from klog.admin.answers import check_partitions
+from klog.client.cluster import Cluster
 from klog.client.positions import END
 from klog.client.resolve import resolve
 from klog.client.servers import librdkafka_servers
 from klog.config.units import Rate
 from klog.errors import KlogError, TimedOut, UsageError
 from klog.tools.librdkafka import made, producer_settings
-from klog.tools.perf.clock import Clock, Measurement, csv_time
-from klog.tools.perf.latencies import Latencies
-
-if TYPE_CHECKING:
-    from klog.client.cluster import Cluster
+from klog.tools.perf.measurement import Clock, Latencies, Measurement, csv_time
 
 WARM_UP = 20
 """Messages before those that are timed: connections are made, and leaders known."""

@@ -10,21 +10,18 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from confluent_kafka import KafkaException, Producer
 
+from klog.client.cluster import Cluster
 from klog.client.producer_settings import MESSAGE_BYTES_MAX
 from klog.config.units import Rate
 from klog.errors import UsageError
 from klog.names import counted
 from klog.tools.librdkafka import made, producer_settings
-from klog.tools.perf.clock import GRACE_S, MIB, Clock, Measurement, csv_time
-from klog.tools.perf.latencies import Latencies
+from klog.tools.perf.measurement import GRACE_S, MIB, Clock, Latencies, Measurement, csv_time
 from klog.tools.sender import Pace
-
-if TYPE_CHECKING:
-    from klog.client.cluster import Cluster
 
 POOL_BYTES = 1 << 16
 """Letters of which messages are cut, so that no two are alike and compression has something to do."""
@@ -78,7 +75,6 @@ class ProducedRow:
 
     @property
     def csv(self) -> str:
-        """The line under 0.8's header."""
         return (
             f"{csv_time(self.start_time)}, {csv_time(self.end_time)}, {CODECS[self.compression]}, "
             f"{self.message_bytes}, {self.batch_messages or 0}, {self.bytes / MIB:.2f}, {self.mib_per_s:.4f}, "
@@ -108,7 +104,7 @@ async def produce(
 
     def row() -> ProducedRow:
         end, seconds = clock.stop()
-        times = Latencies.merged([one.latencies for one in senders])
+        times = Latencies(*(one.latencies for one in senders))
         messages, size = sum(one.messages for one in senders), sum(one.bytes for one in senders)
         failed = sum(one.failed for one in senders)
         first_error = next((one.first_error for one in senders if one.first_error), None)

@@ -6,16 +6,13 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from klog.admin.brokers import shares
-from klog.admin.group_lag import of_groups
+from klog.admin.group_lag import LagRow, of_groups
+from klog.admin.health.snapshot import Snapshot
 from klog.admin.health.verdict import broker_states, count_partitions, fullest_dir
-
-if TYPE_CHECKING:
-    from klog.admin.group_lag import LagRow
-    from klog.admin.health.snapshot import Snapshot
-    from klog.client.metadata import Metadata, PartitionNode
+from klog.client.metadata import Metadata, PartitionNode
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +46,9 @@ class TopicLine:
     partitions: int
     under_replicated: int
     offline: int
-    messages_in: float | None
-    bytes_in: float | None
-    bytes_out: float | None
+    messages_in: float | None = None
+    bytes_in: float | None = None
+    bytes_out: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,13 +125,13 @@ def broker_lines(snapshot: Snapshot, numbers: Mapping[int, Mapping[str, Any]]) -
     return found
 
 
-def topic_lines(metadata: Metadata, rates: Mapping[str, Sequence[float | None]]) -> list[TopicLine]:
-    """Every topic; ``rates``: messages and bytes in, and bytes out, where they are known."""
+def topic_lines(metadata: Metadata, rates: Mapping[str, Mapping[str, Any]]) -> list[TopicLine]:
+    """Every topic; ``rates``: by field, where they are known."""
     found = []
     for name in metadata.topics:
         counts = count_partitions(metadata, only=name)
         numbers = counts.partitions, counts.under_replicated, counts.offline
-        found.append(TopicLine(name, *numbers, *rates.get(name, (None, None, None))))
+        found.append(TopicLine(name, *numbers, **rates.get(name, {})))
     return found
 
 
@@ -160,7 +157,6 @@ def partition_lines(metadata: Metadata, only: str | None = None) -> list[Partiti
 
 
 def trouble_of(partition: PartitionNode) -> str:
-    """In a few words."""
     if partition.leader is None:
         return "no leader"
     missing = [one for one in partition.replicas if one not in partition.isr]
@@ -168,5 +164,4 @@ def trouble_of(partition: PartitionNode) -> str:
 
 
 def listed(numbers: Iterable[int]) -> str:
-    """Brokers' ids as one word."""
     return ",".join(map(str, numbers)) or "none"

@@ -18,29 +18,25 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Hashable
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 from klog.admin import group_lag
 from klog.admin.health.snapshot import Snapshot, ask_brokers
-from klog.admin.health.verdict import DOWN, WELL, Verdict, verdict
-from klog.admin.metrics import MetricRow, read_metrics
+from klog.admin.health.verdict import DOWN, WELL, PartitionCounts, Verdict, verdict
+from klog.admin.metrics import read_metrics
 from klog.admin.settings import min_isr
+from klog.client.cluster import Cluster
+from klog.client.metadata import Metadata
 from klog.client.positions import parse_position
-from klog.clock import SYSTEM_CLOCK, Clock
+from klog.clock import SYSTEM_CLOCK
+from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import KlogError, Refused, SessionLost
 from klog.names import counted
 from klog.tools.events import Event, EventFilter, last_addresses, read_events
 from klog.tools.top.facts import GroupLine, TopicLine, TopTick, broker_lines, group_lines, partition_lines, topic_lines
-from klog.tools.top.rates import Rates, Trend
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from klog.client.cluster import Cluster
-    from klog.client.metadata import Metadata
-    from klog.coordination.zookeeper import ZooKeeper
 
 PAUSES: Final = 250
 PAUSE_MAX_S: Final = 15.0
@@ -54,34 +50,101 @@ BROKERS_EVERY_S: Final = 30.0
 TOPICS_MAX: Final = 5_000
 EVENTS_MAX: Final = 200
 EVENTS_AGAIN_S: Final = 5.0
+TREND_S: Final = 120.0
+TREND_POINTS_MAX: Final = 60
 
-_IN = "kafka_server_brokertopicmetrics_messagesin_total"
-_BYTES_IN = "kafka_server_brokertopicmetrics_bytesin_total"
-_BYTES_OUT = "kafka_server_brokertopicmetrics_bytesout_total"
-_LAG = "kafka_server_replicafetchermanager_maxlag"
-_CPU = "klog_event_loop_cpu_seconds_total"
-_MEMORY = "process_resident_memory_bytes"
-_OF_TOPICS = (_IN, _BYTES_IN, _BYTES_OUT)
-_PATTERNS = (*_OF_TOPICS, _LAG, _CPU, _MEMORY)
+_CPU: Final = "klog_event_loop_cpu_seconds_total"
+_RATES: Final = {
+    "kafka_server_brokertopicmetrics_messagesin_total": "messages_in",
+    "kafka_server_brokertopicmetrics_bytesin_total": "bytes_in",
+    "kafka_server_brokertopicmetrics_bytesout_total": "bytes_out",
+    _CPU: "cpu",
+}
+"""Counters of brokers, some of topics as well -> the fields of lines that show how fast they grow."""
+_NUMBERS: Final = {
+    "kafka_server_replicafetchermanager_maxlag": "lag_bytes",
+    "process_resident_memory_bytes": "memory",
+}
+_PATTERNS: Final = (*_RATES, *_NUMBERS)
 
 
-class Pace:
-    """When a part is asked again."""
+class Rates:
+    """How fast counters grow, by their keys."""
 
-    def __init__(self, every_s: float) -> None:
+    def __init__(self) -> None:
+        self._before: dict[Hashable, tuple[float, float]] = {}
+        self._now: dict[Hashable, tuple[float, float]] = {}
+
+    def begin(self) -> None:
+        """A look begins: counters that the look before did not see are forgotten."""
+        self._before, self._now = self._now, {}
+
+    def of(self, key: Hashable, value: float | None, now_s: float, *, beside: Hashable = None) -> float | None:
+        """Per second since the look before; None at the first look, and where the counter has restarted.
+
+        ``beside``: a counter of the same source. Where that was seen before and this one was not, this one was 0.
+        """
+        if value is None:
+            return None
+        self._now[key] = now_s, value
+        before = self._before.get(key)
+        if before is None and beside in self._before:
+            before = self._before[beside][0], 0.0
+        if before is None or value < before[1] or now_s <= before[0]:
+            return None
+        return (value - before[1]) / (now_s - before[0])
+
+
+class Trend:
+    """How a number has moved in the last `TREND_S`."""
+
+    def __init__(self) -> None:
+        self._points: deque[tuple[float, float]] = deque(maxlen=TREND_POINTS_MAX)
+
+    def add(self, value: float, now_s: float) -> None:
+        self._points.append((now_s, value))
+        while len(self._points) > 2 and self._points[0][0] < now_s - TREND_S:
+            self._points.popleft()
+
+    @property
+    def per_second(self) -> float | None:
+        """None before there are two points."""
+        if len(self._points) < 2 or self._points[-1][0] <= self._points[0][0]:
+            return None
+        (first_s, first), (last_s, last) = self._points[0], self._points[-1]
+        return (last - first) / (last_s - first_s)
+
+
+class Part:
+    """A question that is asked again and again."""
+
+    def __init__(self, ask: Callable[[], Awaitable[None]], every_s: float) -> None:
+        self.task: asyncio.Task[None] | None = None
+        """While it is asked in the background."""
+        self._ask = ask
         self._every_s = every_s
-        self._due_s = 0.0
-        self._last_s = 0.0
+        self._due_s = self._last_s = 0.0
+        self._is_hurried = False
 
     def is_due(self, now_s: float) -> bool:
         return now_s >= self._due_s
 
-    async def ask(self, ask: Callable[[], Awaitable[None]], clock: Clock) -> None:
+    def begin(self) -> None:
+        """Ask in the background, if it is due and the last answer is there."""
+        if self.task is not None and self.task.done():
+            self.task.result()
+            self.task = None
+        if self.task is None and self.is_due(SYSTEM_CLOCK.monotonic_s()):
+            self.task = asyncio.ensure_future(self.ask())
+
+    async def ask(self) -> None:
         """Ask now; what fails is due again at once."""
-        began_s = clock.monotonic_s()
-        await ask()
-        now_s = clock.monotonic_s()
-        self.took(now_s - began_s, now_s)
+        self._is_hurried = False
+        began_s = SYSTEM_CLOCK.monotonic_s()
+        await self._ask()
+        now_s = SYSTEM_CLOCK.monotonic_s()
+        if not self._is_hurried:
+            self.took(now_s - began_s, now_s)
 
     def took(self, seconds: float, now_s: float) -> None:
         """The answer took so long, and is here now."""
@@ -91,57 +154,31 @@ class Pace:
         # A little early rather than a whole interval late: the ticks are not exact.
         self._due_s = now_s - seconds + max(self._every_s * 0.9, pause_s)
 
-
-class Part:
-    """A question that is asked again and again, in the background."""
-
-    def __init__(self, ask: Callable[[], Awaitable[None]], every_s: float, clock: Clock) -> None:
-        self._ask = ask
-        self._every_s = every_s
-        self._pace = Pace(every_s)
-        self._clock = clock
-        self.task: asyncio.Task[None] | None = None
-
-    def begin(self) -> None:
-        """Ask, if it is due and the last answer is there."""
-        if self.task is not None and self.task.done():
-            self.task.result()
-            self.task = None
-        if self.task is None and self._pace.is_due(self._clock.monotonic_s()):
-            self.task = asyncio.ensure_future(self._pace.ask(self._ask, self._clock))
-
     def hurry(self) -> None:
         """Ask soon, again if it is being asked: what was true has changed."""
-        self._pace = Pace(self._every_s)
+        self._is_hurried, self._due_s = True, 0.0
 
 
 class Gatherer:
-    """See the module."""
-
     def __init__(
         self,
         cluster: Cluster,
         zookeeper: Callable[[], Awaitable[ZooKeeper]],
         every_s: float,
         home: Path,
-        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         """``zookeeper`` opens the session that the lag of groups needs, once. ``home`` has the local clusters."""
         self.snapshot = Snapshot(bootstrap=cluster.bootstrap, no_groups="not asked yet")
         self._cluster = cluster
         self._open_zookeeper = zookeeper
         self._home = home
-        self._clock = clock
-        self._metadata_pace = Pace(every_s)
-        self._brokers = Part(self._ask_brokers, max(every_s, BROKERS_EVERY_S), clock)
-        self._parts = [
-            Part(self._ask_metrics, every_s, clock),
-            self._brokers,
-            Part(self._ask_groups, max(every_s, GROUPS_EVERY_S), clock),
-        ]
+        self._metadata = Part(self._ask_metadata, every_s)
+        self._brokers = Part(self._ask_brokers, max(every_s, BROKERS_EVERY_S))
+        groups = Part(self._ask_groups, max(every_s, GROUPS_EVERY_S))
+        self._parts = [Part(self._ask_metrics, every_s), self._brokers, groups]
         self._rates = Rates()
         self._numbers: dict[int, dict[str, Any]] = {}
-        self._topic_rates: dict[str, dict[str, float]] = {}
+        self._topic_rates: dict[str, dict[str, Any]] = {}
         self._trends: dict[str, Trend] = {}
         self._groups: tuple[GroupLine, ...] = ()
         self.events: deque[Event] = deque(maxlen=EVENTS_MAX)
@@ -152,12 +189,10 @@ class Gatherer:
         self._trouble: str | None = None
 
     async def __aenter__(self) -> Gatherer:
-        """Begin to follow the events."""
         self._events_task = asyncio.ensure_future(self._follow_events())
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        """End what goes on in the background."""
         tasks = [one for one in (self._events_task, *(part.task for part in self._parts)) if one is not None]
         for one in tasks:
             one.cancel()
@@ -166,10 +201,9 @@ class Gatherer:
     # --- a look ---------------------------------------------------------------------------------------------------
 
     async def look(self) -> TopTick:
-        """The cluster now."""
         try:
-            if self._metadata_pace.is_due(self._clock.monotonic_s()):
-                await self._metadata_pace.ask(self._ask_metadata, self._clock)
+            if self._metadata.is_due(SYSTEM_CLOCK.monotonic_s()):
+                await self._metadata.ask()
         except KlogError as error:
             self._trouble = error.message
         else:
@@ -183,22 +217,22 @@ class Gatherer:
 
     def _tick(self) -> TopTick:
         snapshot, metadata = self.snapshot, self.snapshot.metadata
-        snapshot.now_ms = self._clock.now_ms()
+        snapshot.now_ms = SYSTEM_CLOCK.now_ms()
         found = verdict(snapshot, ())
         new, self._new_events = tuple(self._new_events), deque(maxlen=EVENTS_MAX)
-        counts = found.counts
+        counts = found.counts or PartitionCounts(0, 0, 0, 0)
         # What else `klog status` may find is not looked for here: what seems well is not called so.
         said = str(found if self._trouble is None else Verdict(DOWN, "no broker answers"))
-        if self._trouble is None and counts is not None and found.word == WELL:
+        if self._trouble is None and found.word == WELL:
             said = f"{counted(counts.partitions, 'partition')} in sync"
         return TopTick(
             time=datetime.now(UTC),
             cluster=self._cluster.bootstrap,
             verdict=said,
             controller=None if metadata is None else metadata.controller_id,
-            partitions=0 if counts is None else counts.partitions,
-            under_replicated=0 if counts is None else counts.under_replicated,
-            offline=0 if counts is None else counts.offline,
+            partitions=counts.partitions,
+            under_replicated=counts.under_replicated,
+            offline=counts.offline,
             brokers=tuple(broker_lines(snapshot, self._numbers)),
             topics=() if metadata is None else self._topics(metadata),
             in_trouble=() if metadata is None else tuple(partition_lines(metadata)),
@@ -210,8 +244,7 @@ class Gatherer:
 
     def _topics(self, metadata: Metadata) -> tuple[TopicLine, ...]:
         """The busiest first."""
-        rates = {name: [some.get(one) for one in _OF_TOPICS] for name, some in self._topic_rates.items()}
-        lines = topic_lines(metadata, rates)
+        lines = topic_lines(metadata, self._topic_rates)
         lines.sort(key=lambda line: (-(line.bytes_in or 0) - (line.bytes_out or 0), line.topic))
         return tuple(lines[:TOPICS_MAX])
 
@@ -240,39 +273,26 @@ class Gatherer:
             rows = await read_metrics(self._cluster, _PATTERNS, wait_s=ANSWER_S)
         except KlogError:
             return  # a cluster that the next look tells of
-        now_s = self._clock.monotonic_s()
-        of_brokers: dict[int, list[MetricRow]] = {}
+        now_s = SYSTEM_CLOCK.monotonic_s()
         self._rates.begin()
-        self._topic_rates = {}
-        self._numbers = {}
+        self._topic_rates, self._numbers = {}, {}
         for one in rows:
             assert one.broker is not None
-            if one.error is None:
-                self.snapshot.silent.pop(one.broker, None)
-                of_brokers.setdefault(one.broker, []).append(one)
-            elif one.error != Refused.code:  # another's broker, which has no such numbers
-                self.snapshot.silent[one.broker] = one.message or one.error
-        for broker, found in of_brokers.items():
-            self._take_numbers(broker, found, now_s)
-
-    def _take_numbers(self, broker: int, rows: list[MetricRow], now_s: float) -> None:
-        whole: dict[str, float] = {}
-        for one in rows:
-            topic = one.labels.get("topic")
-            if topic is None:
-                whole[one.name] = one.value or 0.0
+            if one.error is not None:
+                if one.error != Refused.code:  # another's broker, which has no such numbers
+                    self.snapshot.silent[one.broker] = one.message or one.error
+                continue
+            self.snapshot.silent.pop(one.broker, None)
+            topic, numbers = one.labels.get("topic"), self._numbers.setdefault(one.broker, {})
+            if one.name in _NUMBERS:
+                numbers[_NUMBERS[one.name]] = int(one.value or 0)
+                continue
             # A topic has no counter before its first message.
-            elif (
-                rate := self._rates.of((broker, one.name, topic), one.value, now_s, beside=(broker, _CPU, None))
-            ) is not None:
-                sums = self._topic_rates.setdefault(topic, {})
-                sums[one.name] = sums.get(one.name, 0.0) + rate
-        names = {"messages_in": _IN, "bytes_in": _BYTES_IN, "bytes_out": _BYTES_OUT, "cpu": _CPU}
-        self._numbers[broker] = {
-            **{said: self._rates.of((broker, name, None), whole.get(name), now_s) for said, name in names.items()},
-            "lag_bytes": _whole(whole.get(_LAG)),
-            "memory": _whole(whole.get(_MEMORY)),
-        }
+            beside = None if topic is None else (one.broker, _CPU, None)
+            rate = self._rates.of((one.broker, one.name, topic), one.value, now_s, beside=beside)
+            if rate is not None:
+                sums = numbers if topic is None else self._topic_rates.setdefault(topic, {})
+                sums[_RATES[one.name]] = sums.get(_RATES[one.name], 0.0) + rate
 
     async def _ask_groups(self) -> None:
         session = None
@@ -285,7 +305,7 @@ class Gatherer:
             self.snapshot.no_zookeeper = error.message if is_away else None
             return
         self.snapshot.groups, self.snapshot.no_groups, self.snapshot.no_zookeeper = rows, None, None
-        now_s, trends = self._clock.monotonic_s(), self._trends
+        now_s, trends = SYSTEM_CLOCK.monotonic_s(), self._trends
         self._trends = {}
         for one in group_lag.of_groups(rows):
             trend = self._trends[str(one.group)] = trends.get(str(one.group), Trend())
@@ -296,18 +316,11 @@ class Gatherer:
     # --- events ---------------------------------------------------------------------------------------------------
 
     async def _follow_events(self) -> None:
-        since = datetime.now(UTC) - timedelta(hours=1)
+        since = parse_position(f"@{(datetime.now(UTC) - timedelta(hours=1)).isoformat()}")
         while True:
             self.no_events = None
             try:
-                await read_events(
-                    self._cluster,
-                    EventFilter(),
-                    parse_position(f"@{since.isoformat()}"),
-                    self._take_event,
-                    follow=True,
-                    note=lambda _: None,
-                )
+                await read_events(self._cluster, EventFilter(), since, self._take_event, follow=True)
             except KlogError as error:  # no such topic, or it has no leader: it is tried again, from the hour's start
                 self.no_events = error.message
             await asyncio.sleep(EVENTS_AGAIN_S)
@@ -316,7 +329,3 @@ class Gatherer:
         if event not in self.events:  # reading that failed begins again
             self.events.append(event)
             self._new_events.append(event)
-
-
-def _whole(value: float | None) -> int | None:
-    return None if value is None else int(value)

@@ -56,12 +56,14 @@ class Column(NamedTuple):
 
 @dataclass
 class Pane:
-    """One list: its columns, what identifies a row, and where the chosen row is."""
+    """One list: its columns, what `klog status` is asked about a row, and where the chosen row is."""
 
     name: str
     columns: Sequence[Column]
-    key: Callable[[Any], Any]
+    subject: Callable[[Any], tuple[str, ...]]
     is_bad: Callable[[Any], bool]
+    key: Callable[[Any], Any] | None = None
+    """What identifies a row, where that is not its subject."""
     rows: list[Any] = field(default_factory=list)
     chosen: Any = None
     top: int = 0
@@ -75,12 +77,12 @@ class Pane:
 
     def at(self) -> int:
         """The chosen row's number; the first where it has gone."""
-        keys = [self.key(one) for one in self.rows]
+        keys = list(map(self.key or self.subject, self.rows))
         return keys.index(self.chosen) if self.chosen in keys else 0
 
     def choose(self, number: int) -> None:
         if self.rows:
-            self.chosen = self.key(self.rows[max(0, min(number, len(self.rows) - 1))])
+            self.chosen = (self.key or self.subject)(self.rows[max(0, min(number, len(self.rows) - 1))])
 
     @property
     def row(self) -> Any:
@@ -114,13 +116,12 @@ class Deeper:
 
     title: str
     of: tuple[str, Any]
+    subject: tuple[str, ...] = ()
     lines: Sequence[str] = ("...",)
     top: int = 0
 
 
 class Screen:
-    """See the module."""
-
     def __init__(self, cluster: str) -> None:
         self.cluster = cluster
         self.panes = _panes()
@@ -187,14 +188,14 @@ class Screen:
             pane.wanted, self.alone = "", False
             self._fill()
         elif key == "enter" and pane.row is not None:
-            self.deeper = Deeper(_title(pane.name, pane.row), (pane.name, pane.row))
+            words = pane.subject(pane.row)
+            self.deeper = Deeper(" ".join(words) or pane.name, (pane.name, pane.row), words)
             return "load"
         elif key == "w" and pane.row is not None:
-            return self._why(pane.name, pane.row)
+            return self._why(pane.subject(pane.row))
         return None
 
-    def _why(self, pane: str, row: Any) -> str | None:
-        words = _subject(pane, row)
+    def _why(self, words: tuple[str, ...]) -> str | None:
         if words:
             self.deeper = Deeper(f"why {' '.join(words)}", ("why", words))
         return "load" if words else None
@@ -219,7 +220,7 @@ class Screen:
         elif key in _MOVES:
             deeper.top = self._moved(key, deeper.top, max(1, len(deeper.lines) - self._page + 1))
         elif key == "w":
-            return self._why(*deeper.of)
+            return self._why(deeper.subject)
         return None
 
     def _moved(self, key: str, at: int, count: int) -> int:
@@ -339,32 +340,13 @@ class Screen:
         return shown[:room]
 
 
-def _subject(pane: str, one: Any) -> tuple[str, ...]:
-    """What `klog status` is asked about a row."""
-    match pane:
-        case "brokers":
-            return ("broker", str(one.broker))
-        case "topics":
-            return ("topic", one.topic)
-        case "partitions in trouble":
-            return ("partition", f"{one.topic}-{one.partition}")
-        case "groups":
-            return ("group", one.group)
-        case "events":
-            event = one[2]
-            if isinstance(event.get("topic"), str):
-                partition = event.get("partition")
-                named = isinstance(partition, int)
-                return ("partition", f"{event['topic']}-{partition}") if named else ("topic", event["topic"])
-            if isinstance(event.get("group"), str):
-                return ("group", event["group"])
-            if isinstance(event.get("id"), int):
-                return ("broker", str(event["id"]))
-    return ()
-
-
-def _title(pane: str, one: Any) -> str:
-    return " ".join(_subject(pane, one)) or pane
+def _subject_of(event: Event) -> tuple[str, ...]:
+    topic, partition = event.get("topic"), event.get("partition")
+    if isinstance(topic, str):
+        return ("partition", f"{topic}-{partition}") if isinstance(partition, int) else ("topic", topic)
+    if isinstance(event.get("group"), str):
+        return ("group", event["group"])
+    return ("broker", str(event["id"])) if isinstance(event.get("id"), int) else ()
 
 
 def _panes() -> list[Pane]:
@@ -382,7 +364,7 @@ def _panes() -> list[Pane]:
                 Column("MEM", 8, lambda one: _size(one.memory), lambda one: one.memory),
                 Column("CPU", 5, lambda one: "-" if one.cpu is None else f"{one.cpu:.0%}", lambda one: one.cpu),
             ),
-            lambda one: one.broker,
+            lambda one: ("broker", str(one.broker)),
             lambda one: one.state not in ("up", "controller"),
         ),
         Pane(
@@ -395,7 +377,7 @@ def _panes() -> list[Pane]:
                 Column("IN/S", 9, lambda one: _size(one.bytes_in), lambda one: one.bytes_in),
                 Column("OUT/S", 9, lambda one: _size(one.bytes_out), lambda one: one.bytes_out),
             ),
-            lambda one: one.topic,
+            lambda one: ("topic", one.topic),
             lambda one: bool(one.under_replicated or one.offline),
         ),
         Pane(
@@ -407,7 +389,7 @@ def _panes() -> list[Pane]:
                 Column("REPLICAS", 12, lambda one: listed(one.replicas), lambda one: len(one.replicas)),
                 Column("IN-SYNC", 12, lambda one: listed(one.isr), lambda one: -len(one.isr)),
             ),
-            lambda one: (one.topic, one.partition),
+            lambda one: ("partition", f"{one.topic}-{one.partition}"),
             lambda one: one.leader is None,
         ),
         Pane(
@@ -420,7 +402,7 @@ def _panes() -> list[Pane]:
                 Column("WAITS", 9, lambda one: _short(one.lag_ms, duration_text), lambda one: one.lag_ms),
                 Column("EMPTY-IN", 10, _empty_in, lambda one: one.lag),
             ),
-            lambda one: one.group,
+            lambda one: ("group", one.group),
             lambda one: bool(one.lag and one.trend and one.trend > 0),
         ),
         Pane(
@@ -431,8 +413,9 @@ def _panes() -> list[Pane]:
                 Column("SUBJECT", 18, lambda one: one[1].subject, lambda one: one[1].subject),
                 Column("WHAT", 0, _told, lambda one: one[1].what),
             ),
-            lambda one: repr(one[2]),
+            lambda one: _subject_of(one[2]),
             lambda one: False,
+            lambda one: repr(one[2]),
         ),
     ]
 

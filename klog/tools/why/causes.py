@@ -6,16 +6,15 @@ The first step is the symptom, the last one the cause with what helps. Without a
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
 
 from klog.admin.health.dead import hangs_do, how_to_start, mend_disk, mend_first, never_was, never_was_do
 from klog.admin.health.odds import clocks
 from klog.admin.log_dirs import ROOM_BYTES_MIN
+from klog.client.metadata import PartitionNode
 from klog.config.topic import effective_min_isr
 from klog.coordination import paths
 from klog.names import TopicPartition, counted
-from klog.tools.events import Event, EventFilter
-from klog.tools.why.act_causes import stopped_by
+from klog.tools.events import Event, EventFilter, number_of
 from klog.tools.why.steps import (
     BROKER_KINDS,
     ISR_KINDS,
@@ -25,15 +24,10 @@ from klog.tools.why.steps import (
     Step,
     listed,
     moment,
-    numbered,
-    step,
+    stopped_by,
     time_of,
     told,
 )
-
-if TYPE_CHECKING:
-    from klog.client.metadata import PartitionNode
-
 
 Thing = str | TopicPartition | int
 """A topic, a partition or a broker."""
@@ -52,41 +46,31 @@ def thing_of(known: Known, kind: str | None, name: str) -> Thing | None:
 
 
 def why_thing(known: Known, there: Thing) -> list[Step]:
-    """The steps to its cause."""
     if isinstance(there, str):
         return why_topic(known, there)
     return why_partition(known, there) if isinstance(there, TopicPartition) else why_broker(known, there)
-
-
-def number_of(text: str) -> int:
-    """The number that it is; -1 where it is not a number that ids and partitions can have."""
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else -1
 
 
 def why_partition(known: Known, name: TopicPartition) -> list[Step]:
     """Why the partition has no leader, or fewer in-sync replicas than replicas; of one that is well, who leads it."""
     one = known.metadata.topics[name.topic].partitions[name.partition]
     if is_well(one) and name not in _moving(known, name.topic):
-        return numbered([*_leads(known, name, one), *_ailing(known, one)])
-    return numbered(partition_steps(known, name, one))
+        return [*_leads(known, name, one), *_ailing(known, one)]
+    return list(partition_steps(known, name, one))
 
 
 def why_topic(known: Known, topic: str) -> list[Step]:
-    """The worst of its partitions; the first step says how many have the trouble."""
     moving = _moving(known, topic)
     partitions = known.metadata.topics[topic].partitions.values()
     bad = [one for one in partitions if not is_well(one) or TopicPartition(topic, one.partition) in moving]
     if not bad:
         ailing = next((steps for one in partitions if (steps := list(_ailing(known, one)))), [])
-        return numbered(ailing or [step(known.now, _all_well(topic, len(partitions)), "metadata")])
+        have = f"all {len(partitions)} partitions of {topic} have leaders"
+        if len(partitions) == 1:
+            have = f"the partition of {topic} has a leader"
+        return ailing or [known.step(f"{have} and all replicas in sync", "metadata")]
     worst = min(bad, key=lambda one: (one.leader is not None, len(one.isr) - len(one.replicas), one.partition))
     return why_partition(known, TopicPartition(topic, worst.partition))
-
-
-def _all_well(topic: str, count: int) -> str:
-    if count == 1:
-        return f"the partition of {topic} has a leader and all replicas in sync"
-    return f"all {count} partitions of {topic} have leaders and all replicas in sync"
 
 
 def why_gone(known: Known, topic: str) -> list[Step]:
@@ -95,24 +79,24 @@ def why_gone(known: Known, topic: str) -> list[Step]:
     event = known.last(EventFilter(topic, kinds=("topic-deleted",)))
     if act is None and event is None:
         return []
-    steps = [step(known.now, f"topic {topic} does not exist", "metadata")]
+    steps = [known.step(f"topic {topic} does not exist", "metadata")]
     awaited = _deletion_awaits(known, topic)
     if awaited:
         if act is not None:
-            steps.append(step(act.time, f"{act.principal} deleted topic {topic}", f"act {act.act}"))
+            steps.append(Step(act.time, f"{act.principal} deleted topic {topic}", f"act {act.act}"))
         what = f"its deletion waits for broker {listed(awaited)}: the name is taken until then"
-        steps.append(step(moment(known.snapshot.deletions[topic]), what, f"ZooKeeper: {paths.delete_topic(topic)}"))
-        return numbered([*steps, *brokers_steps(known, awaited)])
+        steps.append(Step(moment(known.snapshot.deletions[topic]), what, f"ZooKeeper: {paths.delete_topic(topic)}"))
+        return [*steps, *brokers_steps(known, awaited)]
     do = f"`klog topic create {topic}` makes an empty one"
     if topic in known.snapshot.deleted:
         do = f"`klog topic restore {topic}` brings it back"
     if act is None:
         assert event is not None
-        by = step(time_of(event), f"topic {topic} was deleted", "event topic-deleted; no act names the client", do)
-        return numbered([*steps, by])
+        by = Step(time_of(event), f"topic {topic} was deleted", "event topic-deleted; no act names the client", do)
+        return [*steps, by]
     evidence = f"act {act.act}" + (f", {act.before}" if act.before != "-" else "")
     do = f"{do}; `klog events {act.act}` shows what there was"
-    return numbered([*steps, step(act.time, f"{act.principal} deleted topic {topic}", evidence, do)])
+    return [*steps, Step(act.time, f"{act.principal} deleted topic {topic}", evidence, do)]
 
 
 def _deletion_awaits(known: Known, topic: str) -> list[int]:
@@ -127,15 +111,15 @@ def _deletion_awaits(known: Known, topic: str) -> list[int]:
 def why_broker(known: Known, broker: int) -> list[Step]:
     """Why the broker does not serve, or does not serve all it has."""
     if broker in known.metadata.brokers and broker not in known.snapshot.silent:
-        return numbered(list(_disks(known, broker)) or _serves(known, broker))
-    return numbered(broker_steps(known, broker))
+        return list(_disks(known, broker)) or list(_serves(known, broker))
+    return list(broker_steps(known, broker))
 
 
 def _serves(known: Known, broker: int) -> Iterator[Step]:
     """A broker that is well, and since when."""
     node = known.metadata.brokers[broker]
     leads = counted(sum(one.leader == broker for one in known.metadata.partitions), "partition")
-    yield step(known.now, f"broker {broker} answers and leads {leads}", f"metadata: {node.address}")
+    yield known.step(f"broker {broker} answers and leads {leads}", f"metadata: {node.address}")
     event = known.last(EventFilter(broker=broker, kinds=("broker-up",)))
     if event is not None:
         yield told(event)
@@ -148,7 +132,6 @@ def knows_broker(known: Known, broker: int) -> bool:
 
 
 def is_well(one: PartitionNode) -> bool:
-    """Led, and with all replicas in sync."""
     return one.leader is not None and not one.is_under_replicated
 
 
@@ -163,13 +146,13 @@ def _leads(known: Known, name: TopicPartition, one: PartitionNode) -> Iterator[S
     """Who leads, and since when. A partition that is well has no cause."""
     epoch = "" if one.leader_epoch is None else f", epoch {one.leader_epoch}"
     evidence = f"metadata: replicas {listed(one.replicas)}, in-sync {listed(one.isr)}"
-    yield step(known.now, f"broker {one.leader} leads {name}{epoch}", evidence)
+    yield known.step(f"broker {one.leader} leads {name}{epoch}", evidence)
     event = known.last(EventFilter(name.topic, name.partition, kinds=LEADER_KINDS))
     if event is not None and event.get("leader") == one.leader and event.get("leader_epoch") == one.leader_epoch:
         yield told(event)
     else:
         why = known.no_events or "the events that are kept do not tell"
-        yield step(None, "since when is not known", f"events: {why}")
+        yield Step(None, "since when is not known", f"events: {why}")
 
 
 def partition_steps(known: Known, name: TopicPartition, one: PartitionNode) -> Iterator[Step]:
@@ -177,11 +160,11 @@ def partition_steps(known: Known, name: TopicPartition, one: PartitionNode) -> I
     offline = one.leader is None
     what = "has no leader" if offline else f"has {len(one.isr)} of {len(one.replicas)} replicas in sync"
     evidence = f"metadata: replicas {listed(one.replicas)}, in-sync {listed(one.isr)}"
-    yield step(known.now, f"{name} {what}", evidence)
+    yield known.step(f"{name} {what}", evidence)
     minimum = effective_min_isr(known.snapshot.min_isr.get(name.topic, 1), len(one.replicas))
     if not offline and len(one.isr) < minimum:
         evidence = f"min.insync.replicas is {minimum}, in-sync replicas {len(one.isr)}"
-        yield step(known.now, f"{name} refuses acks=all", evidence)
+        yield known.step(f"{name} refuses acks=all", evidence)
     adding = _moving(known, name.topic).get(name, ())
     suspects = (one.isr or one.replicas) if offline else [broker for broker in one.replicas if broker not in one.isr]
     if not offline and (adding or name in _moving(known, name.topic)) and set(suspects) <= set(adding):
@@ -202,10 +185,10 @@ def partition_steps(known: Known, name: TopicPartition, one: PartitionNode) -> I
             return
     if offline:
         do = "read the controller's log: `klog broker list` shows which broker that is"
-        yield step(None, "the cause is not known: every in-sync replica's broker answers", "metadata", do)
+        yield Step(None, "the cause is not known: every in-sync replica's broker answers", "metadata", do)
     else:
         do = f"wait until it caught up; `klog topic describe {name.topic} --under-replicated` shows it"
-        yield step(None, f"broker {listed(suspects)} answers, and is behind the leader", "metadata", do)
+        yield Step(None, f"broker {listed(suspects)} answers, and is behind the leader", "metadata", do)
 
 
 def _is_down(known: Known, broker: int) -> bool:
@@ -219,7 +202,7 @@ def _reassignment(known: Known, name: TopicPartition, filling: list[int]) -> Ite
     if begun is not None:
         yield told(begun)
     else:
-        yield step(None, f"{name} is being reassigned to {listed(to)}", f"ZooKeeper: {paths.topic(name.topic)}")
+        yield Step(None, f"{name} is being reassigned to {listed(to)}", f"ZooKeeper: {paths.topic(name.topic)}")
     stalled = known.last(EventFilter(name.topic, name.partition, kinds=MOVE_KINDS))
     if stalled is not None and stalled.get("kind") == "reassignment-stalled":
         yield told(stalled)
@@ -228,7 +211,7 @@ def _reassignment(known: Known, name: TopicPartition, filling: list[int]) -> Ite
         *before, cause = brokers_steps(known, down)
         yield from before
         do = f"{cause.do}, or take the reassignment back: `klog reassign cancel`"
-        yield step(cause.time, cause.what, cause.evidence, do)
+        yield Step(cause.time, cause.what, cause.evidence, do)
         return
     still = known.snapshot.standing_still.get(name)
     if still:
@@ -236,10 +219,10 @@ def _reassignment(known: Known, name: TopicPartition, filling: list[int]) -> Ite
         throttle = known.snapshot.topics[name.topic].throttles.get(name.partition)
         limit = f"; its throttle is {throttle:,} bytes/s" if throttle else ""
         do = "`klog reassign status`; raise the throttle with `klog reassign execute`, or `klog reassign cancel`"
-        yield step(known.now, what, f"its log did not grow within {known.snapshot.watched_s:g} s{limit}", do)
+        yield known.step(what, f"its log did not grow within {known.snapshot.watched_s:g} s{limit}", do)
     else:
         do = "wait: `klog reassign status --watch` shows how far it is"
-        yield step(known.now, "the reassignment is under way", "ZooKeeper, and the logs of new replicas grow", do)
+        yield known.step("the reassignment is under way", "ZooKeeper, and the logs of new replicas grow", do)
 
 
 def brokers_steps(known: Known, brokers: Iterable[int]) -> Iterator[Step]:
@@ -253,39 +236,39 @@ def broker_steps(known: Known, broker: int) -> Iterator[Step]:
     if never_was(snapshot, broker):
         do = never_was_do(snapshot, known.metadata, broker)
         evidence = f"ZooKeeper: no {paths.broker(broker)}, and no {paths.registration(broker)}"
-        yield step(None, f"broker {broker} is not registered, and has never been", evidence, do)
+        yield Step(None, f"broker {broker} is not registered, and has never been", evidence, do)
         return
     if snapshot.registered is not None and broker not in snapshot.registered:
-        yield step(None, f"broker {broker} is not registered", f"ZooKeeper: no {paths.broker(broker)}")
+        yield Step(None, f"broker {broker} is not registered", f"ZooKeeper: no {paths.broker(broker)}")
     event = _went_down(known, broker)
     reason = None
     if event is not None:
         reason = told(event)
-        yield step(reason.time, f"broker {broker} went down", reason.evidence)
+        yield Step(reason.time, f"broker {broker} went down", reason.evidence)
     elif known.no_events is not None:
-        yield step(None, "when it went down is not known", f"events could not be read: {known.no_events}")
+        yield Step(None, "when it went down is not known", f"events could not be read: {known.no_events}")
     time = reason.time if reason is not None else None
     address = snapshot.hung.get(broker) or snapshot.located.get(broker)
     if broker in snapshot.hung or address in snapshot.hung_addresses:
         evidence = f"{address} takes connections and does not answer"
-        yield step(time, f"broker {broker} hangs", evidence, hangs_do(snapshot, [str(address)], broker))
+        yield Step(time, f"broker {broker} hangs", evidence, hangs_do(snapshot, [str(address)], broker))
     elif broker in snapshot.silent:
-        yield step(time, f"broker {broker} does not answer", snapshot.silent[broker], "`klog status brokers`")
+        yield Step(time, f"broker {broker} does not answer", snapshot.silent[broker], "`klog status brokers`")
     elif address is None and snapshot.hung_addresses:
         addresses = ", ".join(snapshot.hung_addresses)
         evidence = f"{addresses} takes connections and does not answer; events do not tell whose it is"
-        yield step(
+        yield Step(
             time, f"broker {broker} is dead or hangs", evidence, hangs_do(snapshot, snapshot.hung_addresses, broker)
         )
     elif address is None:  # a process that hangs loses its entry just the same
         evidence = "metadata: not among the live brokers; events do not tell its address, so it was not asked"
         do = f"look whether its process still runs: if so, `kill -9 PID` first; then {_start(known, broker)}"
-        yield step(time, f"broker {broker} is dead or hangs", evidence, do)
+        yield Step(time, f"broker {broker} is dead or hangs", evidence, do)
     else:
         yield from _last_words(known, broker)
         evidence, do = "metadata: not among the live brokers", _start(known, broker)
         act = stopped_by(known, broker, event, do)
-        yield step(time, f"broker {broker} is dead", evidence, do if act is None else None)
+        yield Step(time, f"broker {broker} is dead", evidence, do if act is None else None)
         if act is not None:
             yield act
 
@@ -295,11 +278,10 @@ def _start(known: Known, broker: int) -> str:
 
 
 def _last_words(known: Known, broker: int) -> Iterator[Step]:
-    """An error with which the log of a broker of this machine ends."""
     here = known.snapshot.here.get(broker)
     line = here.last_error() if here is not None else None
     if here is not None and line is not None:
-        yield step(line.time, f"broker {broker} logged an error before it ended", f"log {here.log_file}: {line.text}")
+        yield Step(line.time, f"broker {broker} logged an error before it ended", f"log {here.log_file}: {line.text}")
 
 
 def _went_down(known: Known, broker: int) -> Event | None:
@@ -318,7 +300,7 @@ def _ailing(known: Known, one: PartitionNode) -> Iterator[Step]:
     silent = [broker for broker in one.isr if broker in known.snapshot.silent]
     if silent:
         what = f"in-sync broker {listed(silent)} does not answer: acks=all waits until it leaves the in-sync replicas"
-        yield step(known.now, what, f"metadata: in-sync {listed(one.isr)}")
+        yield known.step(what, f"metadata: in-sync {listed(one.isr)}")
         yield from brokers_steps(known, silent)
     elif one.leader is not None:
         yield from _disks(known, one.leader)
@@ -332,7 +314,7 @@ def _disks(known: Known, broker: int) -> Iterator[Step]:
     full = [one for one in mine if one.is_full]
     if offline:
         one = offline[0]
-        yield step(known.now, f"broker {broker} does not serve all of its log dirs", f"log dir {one.path}: {one.error}")
+        yield known.step(f"broker {broker} does not serve all of its log dirs", f"log dir {one.path}: {one.error}")
         event = next(
             (event for event in reversed(known.events) if event.get("kind") == "log-dir-offline"
              and event.get("broker") == broker and event.get("dir") == one.path),
@@ -345,17 +327,17 @@ def _disks(known: Known, broker: int) -> Iterator[Step]:
         if here is not None and line is not None:
             evidence += f"; log {here.log_file}: {line.text}"
         do = mend_disk(known.snapshot, broker)
-        yield step(time, f"log dir {one.path} of broker {broker} is offline", evidence, do)
+        yield Step(time, f"log dir {one.path} of broker {broker} is offline", evidence, do)
     elif full:
         one = full[0]
-        yield step(known.now, f"broker {broker} has no room for messages", f"log dir {one.path}")
+        yield known.step(f"broker {broker} has no room for messages", f"log dir {one.path}")
         evidence = f"{counted(one.free_bytes or 0, 'byte')} free; appends need {ROOM_BYTES_MIN:,}"
         do = "delete topics, shorten their retention, or give it a larger disk"
-        yield step(known.now, f"the disk of {one.path} on broker {broker} is full", evidence, do)
+        yield known.step(f"the disk of {one.path} on broker {broker} is full", evidence, do)
 
 
 def _clock(known: Known, leader: int) -> Iterator[Step]:
     """A leader whose clock differs from the other brokers': it takes correct messages for ones of the future."""
     for one in clocks(known.snapshot, known.metadata):
         if one.what == f"broker {leader}":
-            yield step(known.now, f"broker {leader} leads it, and {one.found}", "the brokers' answers", one.do)
+            yield known.step(f"broker {leader} leads it, and {one.found}", "the brokers' answers", one.do)

@@ -4,39 +4,33 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection
-from typing import TYPE_CHECKING, Final, NamedTuple
+from contextlib import suppress
+from typing import Final, NamedTuple
 
 from klog.admin import acts, group_lag, groups
+from klog.admin.acts import ActRow
 from klog.admin.health.rules import judge
-from klog.admin.health.snapshot import Where, take_snapshot
+from klog.admin.health.snapshot import Snapshot, Where, take_snapshot
 from klog.admin.metrics import read_metrics
 from klog.admin.settings import topic_values
 from klog.client import leader_requests, resolve
+from klog.client.cluster import Cluster
+from klog.client.positions import parse_position
 from klog.coordination import group_slots
 from klog.coordination import groups as registry
 from klog.coordination.group_states import COORDINATOR
+from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import GroupIdNotFound, KlogError, NoSuchThing, OffsetOutOfRange, Refused, UsageError
 from klog.names import TopicPartition, near_hint
-from klog.tools.events import EventFilter, events_since, last_addresses
+from klog.tools.events import SUBJECT_KINDS, EventFilter, check_subject, events_since, in_turn, last_addresses
 from klog.tools.where import locate
-from klog.tools.why.causes import Thing, number_of, thing_of, why_gone, why_thing
-from klog.tools.why.denials import KIND as DENIED
-from klog.tools.why.denials import why_denied
+from klog.tools.why.causes import Thing, thing_of, why_gone, why_thing
 from klog.tools.why.group_causes import JOINING, GroupFacts, why_group
 from klog.tools.why.message_causes import RETENTION_BYTES, RETENTION_MS, MessageFacts, first_time, why_message
-from klog.tools.why.produce_causes import PATTERNS, pace, why_slow
-from klog.tools.why.steps import KINDS, Known, Step, numbered, step
-from klog.tools.why.throttling import KIND as THROTTLED
-from klog.tools.why.throttling import why_throttled
+from klog.tools.why.produce_causes import PATTERNS, Reading, pace, why_slow
+from klog.tools.why.refusals import DENIED, THROTTLED, why_denied, why_throttled
+from klog.tools.why.steps import KINDS, SINCE, Known, Step
 
-if TYPE_CHECKING:
-    from klog.admin.acts import ActRow
-    from klog.admin.health.snapshot import Snapshot
-    from klog.client.cluster import Cluster
-    from klog.client.positions import Position
-    from klog.coordination.zookeeper import ZooKeeper
-
-KIND_WORDS: Final = ("topic", "partition", "group", "broker")
 WATCHED_S: Final = 1.0
 """How long brokers' times are watched for slow produce requests."""
 OFFSET_MAX: Final = (1 << 63) - 1
@@ -59,19 +53,18 @@ async def why(
     zookeeper: Callable[[], Awaitable[ZooKeeper]],
     where: Where,
     subject: Subject,
-    since: Position,
 ) -> list[Step]:
     """The steps from the subject's symptom to its cause; none where nothing is wrong, and without ``do`` where there is
     only something to say."""
     kind, name, offset = subject
     if kind == DENIED:
-        return await why_denied(cluster, name or None, since)
+        return await why_denied(cluster, name or None)
     if kind == THROTTLED:
-        return await why_throttled(cluster, name or None, since)
+        return await why_throttled(cluster, name or None)
     snapshot = await take_snapshot(where, ("topics", "brokers"), last_addresses)
     if snapshot.metadata is None:
         raise NoSuchThing(f"no broker answers: {snapshot.no_brokers}", hint="`klog status`")
-    known = await known_of(cluster, zookeeper, snapshot, since, where.timeout_s)
+    known = await known_of(cluster, zookeeper, snapshot, where.timeout_s)
     there = thing_of(known, kind, name)
     if offset is not None:
         if not isinstance(there, TopicPartition):
@@ -84,7 +77,7 @@ async def why(
         if any(one.do is not None for one in found):
             return found
         slow = await _slow(cluster, known, there)
-        return slow or numbered([*found, *found_about(known, kind, name)])
+        return slow or [*found, *found_about(known, kind, name)]
     if kind in (None, "group"):
         session = await zookeeper()
         try:
@@ -105,16 +98,18 @@ async def known_of(
     cluster: Cluster,
     zookeeper: Callable[[], Awaitable[ZooKeeper]],
     snapshot: Snapshot,
-    since: Position,
     timeout_s: float,
 ) -> Known:
     """The snapshot, with the events and acts that causes are found in."""
+    since = parse_position(SINCE)
     events, no_events = await events_since(
         cluster, EventFilter(kinds=KINDS), since, most=EVENTS_MAX, within_s=timeout_s
     )
-    events.sort(key=lambda event: str(event.get("ts")))
-    about = await _acts(zookeeper) if snapshot.no_zookeeper is None else []
-    return Known(snapshot, events, no_events, about)
+    about: list[ActRow] = []
+    if snapshot.no_zookeeper is None:
+        with suppress(KlogError):  # an act is one more step, and no chain needs it
+            about = await asyncio.to_thread(acts.list_acts, await zookeeper())
+    return Known(snapshot, in_turn(events), no_events, about)
 
 
 async def _similar(known: Known, zookeeper: Callable[[], Awaitable[ZooKeeper]], kind: str | None, name: str) -> str:
@@ -140,7 +135,7 @@ def found_about(known: Known, kind: str | None, name: str) -> list[Step]:
     """What `klog status` finds about a topic or a broker, and a ZooKeeper that is down: nothing fails over then."""
     named = ["zookeeper", *(f"{one} {name}" for one in ("topic", "broker") if kind in (None, one))]
     return [
-        step(known.now, f"{one.what}: {one.found}", f"expected: {one.expected}", one.do)
+        known.step(f"{one.what}: {one.found}", f"expected: {one.expected}", one.do)
         for one in judge(known.snapshot, known.snapshot.asked)
         if one.what.partition(", ")[0] in named
     ]
@@ -152,15 +147,14 @@ async def _slow(cluster: Cluster, known: Known, there: Thing) -> list[Step]:
         return []
     leaders, replicas = _leaders(known, there)
     brokers = (leaders | replicas) - known.snapshot.silent.keys()
-    before = await _readings(cluster, brokers)
+    before = await asyncio.gather(*(_reading(cluster, one) for one in brokers))
     await asyncio.sleep(WATCHED_S)
-    after = await _readings(cluster, brokers)
-    paces = [pace(broker, before[broker], after[broker]) for broker in brokers if broker in before and broker in after]
+    after = await asyncio.gather(*(_reading(cluster, one) for one in brokers))
+    paces = [pace(*one) for one in zip(brokers, before, after, strict=True) if all(one[1:])]
     return why_slow(known, leaders, replicas, paces)
 
 
 def _leaders(known: Known, there: Thing) -> tuple[set[int], set[int]]:
-    """Of the thing's partitions, and which brokers are in sync."""
     topics = known.metadata.topics
     if isinstance(there, str):
         partitions = list(topics[there].partitions.values())
@@ -172,24 +166,17 @@ def _leaders(known: Known, there: Thing) -> tuple[set[int], set[int]]:
     return leaders, {broker for one in partitions for broker in one.isr}
 
 
-async def _readings(cluster: Cluster, brokers: Collection[int]) -> dict[int, dict[tuple[str, str], float]]:
-    """The metrics of these brokers; of one that does not answer, nothing."""
-    found: dict[int, dict[tuple[str, str], float]] = {}
-    answers = await asyncio.gather(*(read_metrics(cluster, PATTERNS, broker=one) for one in brokers),
-                                   return_exceptions=True)  # fmt: skip
-    for broker, rows in zip(brokers, answers, strict=True):
-        if isinstance(rows, BaseException):
-            if not isinstance(rows, KlogError):
-                raise rows
-            continue
-        if any(row.error is not None for row in rows):
-            continue
-        found[broker] = {
-            (row.name, row.labels.get("request") or row.labels.get("delayedOperation") or ""): row.value
-            for row in rows
-            if row.value is not None and "quantile" not in row.labels
-        }
-    return found
+async def _reading(cluster: Cluster, broker: int) -> Reading:
+    """Empty where the broker does not answer."""
+    try:
+        rows = await read_metrics(cluster, PATTERNS, broker=broker)
+    except KlogError:  # it has gone
+        return {}
+    return {
+        (row.name, row.labels.get("request") or row.labels.get("delayedOperation") or ""): row.value
+        for row in rows
+        if row.value is not None and "quantile" not in row.labels
+    }
 
 
 async def group_facts(cluster: Cluster, session: ZooKeeper, name: str, silent: Collection[int]) -> GroupFacts:
@@ -222,31 +209,14 @@ async def message_facts(cluster: Cluster, name: TopicPartition, offset: int) -> 
     try:
         bounds = (await resolve.bounds(cluster, [name]))[name]
         times = (await cluster.to_leaders({name: [bounds.start]}, leader_requests.message_times))[name]
+        try:
+            place = await locate(cluster, name, offset)
+        except OffsetOutOfRange:
+            place = None
     except KlogError as error:
         return MessageFacts(name, offset, failed=error.message)
     first = times.get(bounds.start) if times is not None and not isinstance(times, KlogError) else None
-    try:
-        place = await locate(cluster, name, offset)
-    except OffsetOutOfRange:
-        place = None
-    except KlogError as error:
-        return MessageFacts(name, offset, failed=error.message)
     return MessageFacts(name, offset, bounds.start, bounds.end, place, values, first_time(first))
-
-
-async def _acts(zookeeper: Callable[[], Awaitable[ZooKeeper]]) -> list[ActRow]:
-    """None without ZooKeeper: an act is one more step, and no chain needs it."""
-    try:
-        session = await zookeeper()
-        return await asyncio.to_thread(acts.list_acts, session)
-    except KlogError:
-        return []
-
-
-def _partition_name(text: str) -> str:
-    if number_of(text.rpartition("-")[2]) < 0:
-        raise UsageError(f"a partition must be TOPIC-N, got {text!r}", hint="for example orders-0")
-    return text
 
 
 def parsed(subject: list[str]) -> Subject:
@@ -255,20 +225,15 @@ def parsed(subject: list[str]) -> Subject:
         return Subject(subject[0], subject[1] if len(subject) == 2 else "")
     if len(subject) == 1:
         return Subject(None, subject[0])
-    if len(subject) == 2 and subject[0] in KIND_WORDS:
-        if subject[0] == "broker" and number_of(subject[1]) < 0:
-            raise UsageError(
-                f"a broker's id must be an integer of at least 0, got {subject[1]!r}",
-                hint="`klog broker list` shows the brokers",
-            )
-        if subject[0] == "partition":
-            _partition_name(subject[1])
+    if len(subject) == 2 and subject[0] in SUBJECT_KINDS:
+        check_subject(*subject)
         return Subject(subject[0], subject[1])
     if len(subject) == 3 and subject[0] == "message":
         text = subject[2]
+        check_subject("partition", subject[1])
         if not (text.isascii() and text.isdigit() and len(text) < 20 and int(text) <= OFFSET_MAX):
             raise UsageError(f"an offset must be between 0 and {OFFSET_MAX}, got {text!r}")
-        return Subject("partition", _partition_name(subject[1]), int(text))
+        return Subject("partition", subject[1], int(text))
     found = " ".join(subject)
     raise UsageError(
         f"expected topic T, partition T-P, group G, broker ID, message T-P OFFSET, "

@@ -10,26 +10,23 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from klog.admin.group_lag import LagRow
 from klog.admin.health.group_looks import look_of
 from klog.coordination import paths
 from klog.coordination.group_states import COORDINATOR
+from klog.coordination.groups import Group
 from klog.names import TopicPartition, counted, first_few
 from klog.tools.events import Event, EventFilter
-from klog.tools.why.act_causes import shortened_by
 from klog.tools.why.causes import broker_steps, partition_steps, why_gone
-from klog.tools.why.steps import Known, Step, listed, moment, numbered, step, time_of, told
-
-if TYPE_CHECKING:
-    from klog.admin.group_lag import LagRow
-    from klog.coordination.groups import Group
+from klog.tools.why.steps import Known, Step, listed, moment, shortened_by, time_of, told
 
 LOOP_WITHIN: Final = timedelta(minutes=10)
 LOOP_MIN: Final = 5
 """Rebalances within `LOOP_WITHIN` that are a loop: deploying a few members one by one is fewer."""
 STANDS_STILL: Final = timedelta(seconds=30)
-"""Clients commit every 5 s unless told otherwise."""
+"""A message waits for longer, and nothing was committed for as long: clients commit every 5 s unless told otherwise."""
 REFUSED_WITHIN: Final = timedelta(hours=1)
 AWAITED_MAX: Final = 3
 """Members named that a rebalance waits for; more are counted."""
@@ -49,7 +46,6 @@ class GroupFacts:
 
     @property
     def name(self) -> str:
-        """The group's."""
         return self.group.name
 
     @property
@@ -59,7 +55,6 @@ class GroupFacts:
 
     @property
     def committed(self) -> datetime | None:
-        """When it last committed anything."""
         return max((row.committed for row in self.rows if row.committed is not None), default=None)
 
 
@@ -71,8 +66,8 @@ def why_group(known: Known, of: GroupFacts) -> list[Step]:
     for rule in RULES:
         steps = list(rule(known, of))
         if steps:
-            return numbered([_symptom(known, of), *steps])
-    return numbered([_symptom(known, of)])
+            return [_symptom(known, of), *steps]
+    return [_symptom(known, of)]
 
 
 def _symptom(known: Known, of: GroupFacts) -> Step:
@@ -85,7 +80,7 @@ def _symptom(known: Known, of: GroupFacts) -> Step:
         what += f"; {counted(len(never), 'partition')} without a committed offset"
     at = of.committed
     evidence = "nothing is committed" if at is None else f"last commit {at:%Y-%m-%d %H:%M:%S}"
-    return step(known.now, what, f"`klog lag`: {evidence}")
+    return known.step(what, f"`klog lag`: {evidence}")
 
 
 # --- The rules --------------------------------------------------------------------------------------------------------
@@ -97,9 +92,9 @@ def _coordinator(known: Known, of: GroupFacts) -> Iterator[Step]:
         return
     if broker is None:
         do = "wait: the controller gives its slot to a broker; `klog status brokers`"
-        yield step(known.now, f"group {of.name} has no coordinator", f"ZooKeeper: {paths.GROUP_SLOTS}", do)
+        yield known.step(f"group {of.name} has no coordinator", f"ZooKeeper: {paths.GROUP_SLOTS}", do)
     elif broker not in known.metadata.brokers or broker in known.snapshot.silent:
-        yield step(known.now, f"its coordinator is broker {broker}", f"ZooKeeper: {paths.GROUP_SLOTS}")
+        yield known.step(f"its coordinator is broker {broker}", f"ZooKeeper: {paths.GROUP_SLOTS}")
         yield from broker_steps(known, broker)
 
 
@@ -115,7 +110,7 @@ def _partitions(known: Known, of: GroupFacts) -> Iterator[Step]:
             if one.leader is None:
                 yield from partition_steps(known, name, one)
             else:
-                yield step(known.now, f"{name} cannot be read", f"its leader is broker {one.leader}")
+                yield known.step(f"{name} cannot be read", f"its leader is broker {one.leader}")
                 yield from broker_steps(known, one.leader)
             return
 
@@ -124,7 +119,7 @@ def _gone(known: Known, of: GroupFacts) -> Iterator[Step]:
     """A topic that its members read, and that does not exist."""
     for topic in look_of(of.group, of.phase, known.metadata.topics).gone[:1]:
         do = f"`klog topic create {shlex.quote(topic)}`, or other topics for its members"
-        yield from why_gone(known, topic) or [step(known.now, f"topic {topic} does not exist", "metadata", do)]
+        yield from why_gone(known, topic) or [known.step(f"topic {topic} does not exist", "metadata", do)]
 
 
 def _loop(known: Known, of: GroupFacts) -> Iterator[Step]:
@@ -136,7 +131,7 @@ def _loop(known: Known, of: GroupFacts) -> Iterator[Step]:
         return
     first, last = time_of(recent[0]), time_of(recent[-1])
     minutes = int(LOOP_WITHIN.total_seconds() // 60)
-    yield step(first, f"{len(recent)} rebalances in {minutes} minutes", "events rebalance")
+    yield Step(first, f"{len(recent)} rebalances in {minutes} minutes", "events rebalance")
     who: Counter[str] = Counter()
     why: dict[str, str] = {}
     for event in recent:
@@ -147,16 +142,15 @@ def _loop(known: Known, of: GroupFacts) -> Iterator[Step]:
                 why[name] = str(one["why"])
     if not who:
         do = f"`klog events group {of.name}` shows each of them"
-        yield step(last, f"group {of.name} rebalances in a loop", "its members stay the same", do)
+        yield Step(last, f"group {of.name} rebalances in a loop", "its members stay the same", do)
         return
     (name, times), *_ = who.most_common(1)
     evidence = f"{name} joined or left {times} times" + (f"; last it {why[name]}" if name in why else "")
     do = f"look at {name}: raise max.poll.interval.ms and session.timeout.ms, or let it do less between two polls"
-    yield step(last, f"group {of.name} rebalances in a loop because of {name}", evidence, do)
+    yield Step(last, f"group {of.name} rebalances in a loop because of {name}", evidence, do)
 
 
 def _joining(known: Known, of: GroupFacts) -> Iterator[Step]:
-    """A rebalance that is not over."""
     if of.phase not in JOINING or not of.group.members:
         return
     last = known.last(EventFilter(group=of.name, kinds=("rebalance", "group-empty")))
@@ -169,11 +163,11 @@ def _joining(known: Known, of: GroupFacts) -> Iterator[Step]:
     ]
     if not awaited:
         do = f"look at its members (`klog group describe {shlex.quote(of.name)}`): one of them does not join again"
-        yield step(since, f"group {of.name} waits for members to join again", evidence, do)
+        yield Step(since, f"group {of.name} waits for members to join again", evidence, do)
         return
     do = "look there: clients join again in their next poll, and are removed after max.poll.interval.ms without one"
     what = f"group {of.name} waits for {first_few(awaited, AWAITED_MAX)} to join again"
-    yield step(since, what, evidence, do)
+    yield Step(since, what, evidence, do)
 
 
 def _outside(known: Known, of: GroupFacts) -> Iterator[Step]:
@@ -181,8 +175,9 @@ def _outside(known: Known, of: GroupFacts) -> Iterator[Step]:
     row = next((row for row in of.rows if row.is_outside), None)
     if row is None or row.current_offset is None or row.log_start_offset is None:
         return
-    if not of.group.members:
-        yield from _last_words(known, of)
+    emptied = _emptied(known, of)
+    if emptied is not None and not of.group.members:
+        yield told(emptied)
     name = f"{row.topic}-{row.partition}"
     if row.current_offset < row.log_start_offset:
         evidence = f"committed offset {row.current_offset}, log start offset {row.log_start_offset}"
@@ -192,34 +187,34 @@ def _outside(known: Known, of: GroupFacts) -> Iterator[Step]:
         )
         act = shortened_by(known, str(row.topic), do)
         what = f"{name}: retention deleted messages that the group had not read"
-        yield step(row.committed, what, evidence, do if act is None else None)
+        yield Step(row.committed, what, evidence, do if act is None else None)
         if act is not None:
             yield act
     else:
         evidence = f"committed offset {row.current_offset}, log end offset {row.log_end_offset}"
         do = f"was the topic deleted and made again? `klog events topic {row.topic}`; then `klog group rewind`"
-        yield step(row.committed, f"{name}: the committed offset is beyond the log's end", evidence, do)
+        yield Step(row.committed, f"{name}: the committed offset is beyond the log's end", evidence, do)
 
 
 def _no_member(known: Known, of: GroupFacts) -> Iterator[Step]:
     if of.group.members or not of.unread:
         return
-    *before, last = list(_last_words(known, of)) or [step(None, f"group {of.name} has no member", "ZooKeeper")]
-    yield from before
-    gone = _last_gone(known, of)
+    emptied = _emptied(known, of)
+    last = told(emptied) if emptied is not None else Step(None, "", "ZooKeeper")
+    gone = next(iter(_entries(emptied, "left")), None) if emptied is not None else None
     name = shlex.quote(of.name)
     unneeded = f"where it is not needed, `klog group delete {name}`"
     if gone is None:
         do = f"start its consumers: `klog events group {name}` shows its last members; {unneeded}"
-        yield step(last.time or of.committed, f"group {of.name} has no member", last.evidence, do)
+        yield Step(last.time or of.committed, f"group {of.name} has no member", last.evidence, do)
         return
     member, where = gone.get("member"), f"client {gone.get('client')} at {gone.get('host')}"
     if "stopped answering" in str(gone.get("why")):
         do = f"look at the process of {where}: `kill -CONT PID` if it was stopped, start it if it died"
-        yield step(last.time, f"the last member, {member}, hangs or died", f"{where} {gone.get('why')}", do)
+        yield Step(last.time, f"the last member, {member}, hangs or died", f"{where} {gone.get('why')}", do)
     else:
         do = f"start its consumers, the last of which was {where}; {unneeded}"
-        yield step(last.time, f"group {of.name} has no member", f"{where} {gone.get('why')}", do)
+        yield Step(last.time, f"group {of.name} has no member", f"{where} {gone.get('why')}", do)
 
 
 def _refused(known: Known, of: GroupFacts) -> Iterator[Step]:
@@ -234,10 +229,10 @@ def _refused(known: Known, of: GroupFacts) -> Iterator[Step]:
     evidence = f"event commit-refused: {event.get('error')}: {event.get('reason')}"
     if member:
         do = f"restart {where}; if it comes again, raise its session.timeout.ms or max.poll.interval.ms"
-        yield step(at, f"the coordinator refuses the commits of {where}: it is fenced", evidence, do)
+        yield Step(at, f"the coordinator refuses the commits of {where}: it is fenced", evidence, do)
     else:
         do = f"stop {where}, or give it a group.id of its own: it commits beside the members of the group"
-        yield step(at, f"the coordinator refuses the commits of {where}: it is not a member", evidence, do)
+        yield Step(at, f"the coordinator refuses the commits of {where}: it is not a member", evidence, do)
 
 
 def _never(known: Known, of: GroupFacts) -> Iterator[Step]:
@@ -250,7 +245,7 @@ def _never(known: Known, of: GroupFacts) -> Iterator[Step]:
     evidence = f"ZooKeeper: no committed offset of {listed(mine)}, which it reads"
     do = "let it commit: enable.auto.commit=true, or commit after each batch; if it only began, wait"
     what = f"member {_member(of, lazy[0])} has never committed"
-    yield step(_since(of), what, evidence, do)
+    yield Step(_since(of), what, evidence, do)
 
 
 def _unowned(known: Known, of: GroupFacts) -> Iterator[Step]:
@@ -259,11 +254,16 @@ def _unowned(known: Known, of: GroupFacts) -> Iterator[Step]:
         show = f"`klog group describe {shlex.quote(of.name)}`"
         do = f"restart its consumers, so that they share the partitions out again; {show}"
         what = f"no live consumer owns {listed(missing, 6)}"
-        yield step(_since(of), what, f"owners by {'coordinator' if of.coordinator is not None else 'ZooKeeper'}", do)
+        yield Step(_since(of), what, f"owners by {'coordinator' if of.coordinator is not None else 'ZooKeeper'}", do)
 
 
 def _stuck(known: Known, of: GroupFacts) -> Iterator[Step]:
-    still = [row for row in of.rows if row.owner and row.lag and stands_still(row, known.now, STANDS_STILL)]
+    still = [
+        row
+        for row in of.rows
+        if row.owner and row.lag and row.committed is not None and known.now - row.committed > STANDS_STILL
+        and (row.lag_ms or 0) > STANDS_STILL.total_seconds() * 1000
+    ]  # fmt: skip
     if not still:
         return
     worst = max(still, key=lambda row: row.lag_ms or 0)
@@ -272,7 +272,7 @@ def _stuck(known: Known, of: GroupFacts) -> Iterator[Step]:
     do = "look at its process: it sends heartbeats, and does not commit; a message that it cannot process, perhaps"
     assert worst.owner is not None
     what = f"member {_member(of, worst.owner)} stopped committing"
-    yield step(worst.committed, what, evidence, do)
+    yield Step(worst.committed, what, evidence, do)
 
 
 def _idle(known: Known, of: GroupFacts) -> Iterator[Step]:
@@ -281,7 +281,7 @@ def _idle(known: Known, of: GroupFacts) -> Iterator[Step]:
         partitions = len(of.group.readers)
         evidence = f"{counted(partitions, 'partition')} for {counted(len(of.group.members), 'member')}"
         do = "more partitions (`klog topic alter TOPIC -p N`), or fewer members; a standby may stay"
-        yield step(_since(of), f"members that own nothing: {listed(idle, 3)}", evidence, do)
+        yield Step(_since(of), f"members that own nothing: {listed(idle, 3)}", evidence, do)
 
 
 RULES: Final[tuple[Rule, ...]] = (
@@ -300,16 +300,6 @@ RULES: Final[tuple[Rule, ...]] = (
 )
 
 
-def stands_still(row: LagRow, now: datetime, within: timedelta) -> bool:
-    """A message waits for longer than this, and nothing was committed for as long."""
-    return (
-        row.committed is not None
-        and now - row.committed > within
-        and row.lag_ms is not None
-        and row.lag_ms > within.total_seconds() * 1000
-    )
-
-
 # --- Parts ------------------------------------------------------------------------------------------------------------
 
 
@@ -322,15 +312,8 @@ def _member(of: GroupFacts, owner: str) -> str:
     return owner if found is None else str(found)
 
 
-def _last_words(known: Known, of: GroupFacts) -> Iterator[Step]:
-    event = known.last(EventFilter(group=of.name, kinds=("group-empty",)))
-    if event is not None:
-        yield told(event)
-
-
-def _last_gone(known: Known, of: GroupFacts) -> Mapping[str, Any] | None:
-    event = known.last(EventFilter(group=of.name, kinds=("group-empty",)))
-    return next(iter(_entries(event, "left")), None) if event is not None else None
+def _emptied(known: Known, of: GroupFacts) -> Event | None:
+    return known.last(EventFilter(group=of.name, kinds=("group-empty",)))
 
 
 def _entries(event: Event, name: str) -> list[Mapping[str, Any]]:

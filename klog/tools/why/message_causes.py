@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from klog.admin.acts import SETTINGS
+from klog.admin.quarantine import LostRow
 from klog.names import TopicPartition, counted
 from klog.tools.events import EventFilter
-from klog.tools.why.act_causes import deleted_by, shortened_by
+from klog.tools.where import Place
 from klog.tools.why.causes import is_well, partition_steps
-from klog.tools.why.steps import Known, Step, moment, numbered, step, time_of
-
-if TYPE_CHECKING:
-    from klog.admin.quarantine import LostRow
-    from klog.tools.where import Place
+from klog.tools.why.steps import Known, Step, deleted_by, moment, shortened_by, time_of
 
 RETENTION_MS: Final = "retention.ms"
 RETENTION_BYTES: Final = "retention.bytes"
@@ -42,81 +39,67 @@ class MessageFacts:
 
 def why_message(known: Known, of: MessageFacts) -> list[Step]:
     """Where the message is; or why it is not there, or cannot be read yet."""
-    one = known.metadata.topics[of.name.topic].partitions[of.name.partition]
+    return list(_steps(known, of))
+
+
+def _steps(known: Known, of: MessageFacts) -> Iterator[Step]:
+    one, place = known.metadata.topics[of.name.topic].partitions[of.name.partition], of.place
+    lost = next((row for row in known.snapshot.lost if _has(row, of)), None)
     if of.failed is not None:
-        first = step(known.now, f"offset {of.offset} of {of.name} cannot be looked up", of.failed)
-        if one.leader is None or not is_well(one):
-            return numbered([first, *partition_steps(known, of.name, one)])
-        return numbered([first, step(known.now, f"the leader, broker {one.leader}, fails", of.failed, "`klog status`")])
-    lost = [row for row in known.snapshot.lost if _has(row, of)]
-    if of.offset < of.start:
-        return numbered(_below(known, of))
-    if of.place is not None and of.place.batch_offset <= of.offset < of.place.batch_offset + of.place.messages:
-        if of.place.state == COMMITTED:
-            return numbered(_there(known, of, of.place))
-        return numbered(_uncommitted(known, of))
-    if of.place is None:
-        if lost:
-            return numbered(_cut(known, of, lost))
-        return numbered(_not_yet(known, of))
-    return numbered(_cut(known, of, lost) if lost else _hole(known, of, of.place))
+        yield known.step(f"offset {of.offset} of {of.name} cannot be looked up", of.failed)
+        if is_well(one):
+            yield known.step(f"the leader, broker {one.leader}, fails", of.failed, "`klog status`")
+        else:
+            yield from partition_steps(known, of.name, one)
+    elif of.offset < of.start:
+        yield from _below(known, of)
+    elif place is not None and place.batch_offset <= of.offset < place.batch_offset + place.messages:
+        if place.state == COMMITTED:
+            batch = f"batch {place.batch_offset} with {counted(place.messages, 'message')}"
+            evidence = f"broker {place.broker}: {batch}, leader epoch {place.leader_epoch}"
+            yield known.step(f"message {of.offset} of {of.name} is there, committed", evidence)
+            return
+        yield known.step(f"message {of.offset} of {of.name} is appended, and not committed", f"high watermark {of.end}")
+        if is_well(one):
+            do = "ask again: a replica that stays behind leaves the in-sync replicas after replica.lag.time.max.ms"
+            what = "an in-sync replica has not flushed it yet"
+            yield known.step(what, "consumers read up to the high watermark", do)
+        else:
+            yield from partition_steps(known, of.name, one)
+    elif lost is None and place is not None:
+        yield known.step(f"{of.name} has no message {of.offset}", f"the log has {of.start} to {of.end}")
+        last = place.batch_offset + place.messages - 1
+        evidence = f"the next batch has {place.batch_offset} to {last}; nothing was lost there"
+        do = f"read from {place.batch_offset}: offsets are addresses, and most addresses are inside of a batch"
+        yield Step(None, f"offset {of.offset} was never given to a message", evidence, do)
+    else:
+        yield known.step(f"{of.name} has no message {of.offset}", f"log start offset {of.start}, end {of.end}")
+        if lost is not None:
+            yield _cut(lost)
+            return
+        do = f"`klog tail {of.name.topic} -p {of.name.partition}` shows what comes"
+        what = f"it is not written yet: the log ends at {of.end}"
+        yield known.step(what, f"leader: high watermark {of.end}", do)
 
 
 def _has(row: LostRow, of: MessageFacts) -> bool:
-    return (
-        (row.topic, row.partition) == of.name
-        and row.from_ is not None
-        and row.to is not None
-        and row.from_ <= of.offset < row.to
-    )
+    if row.from_ is None or row.to is None:
+        return False
+    return (row.topic, row.partition) == of.name and row.from_ <= of.offset < row.to
 
 
-def _there(known: Known, of: MessageFacts, place: Place) -> Iterator[Step]:
-    batch = f"batch {place.batch_offset} with {counted(place.messages, 'message')}, leader epoch {place.leader_epoch}"
-    yield step(known.now, f"message {of.offset} of {of.name} is there, committed", f"broker {place.broker}: {batch}")
-
-
-def _uncommitted(known: Known, of: MessageFacts) -> Iterator[Step]:
-    one = known.metadata.topics[of.name.topic].partitions[of.name.partition]
-    evidence = f"high watermark {of.end}"
-    yield step(known.now, f"message {of.offset} of {of.name} is appended, and not committed", evidence)
-    if not is_well(one):
-        yield from partition_steps(known, of.name, one)
-        return
-    what = "an in-sync replica has not flushed it yet"
-    do = "ask again: a replica that stays behind leaves the in-sync replicas after replica.lag.time.max.ms"
-    yield step(known.now, what, "consumers read up to the high watermark", do)
-
-
-def _not_yet(known: Known, of: MessageFacts) -> Iterator[Step]:
-    yield step(known.now, f"{of.name} has no message {of.offset}", f"log start offset {of.start}, end {of.end}")
-    what = f"it is not written yet: the log ends at {of.end}"
-    do = f"`klog tail {of.name.topic} -p {of.name.partition}` shows what comes"
-    yield step(known.now, what, f"leader: high watermark {of.end}", do)
-
-
-def _hole(known: Known, of: MessageFacts, place: Place) -> Iterator[Step]:
-    last = place.batch_offset + place.messages - 1
-    yield step(known.now, f"{of.name} has no message {of.offset}", f"the log has {of.start} to {of.end}")
-    evidence = f"the next batch has {place.batch_offset} to {last}; nothing was lost there"
-    do = f"read from {place.batch_offset}: offsets are addresses, and most addresses are inside of a batch"
-    yield step(None, f"offset {of.offset} was never given to a message", evidence, do)
-
-
-def _cut(known: Known, of: MessageFacts, lost: Sequence[LostRow]) -> Iterator[Step]:
+def _cut(row: LostRow) -> Step:
     """A truncation, an unclean election or damage took it; the bytes are kept."""
-    row = lost[0]
     show = f"`klog lost show {row.topic} -p {row.partition} --broker {row.broker}`"
-    yield step(known.now, f"{of.name} has no message {of.offset}", f"log start offset {of.start}, end {of.end}")
     evidence = f"broker {row.broker} keeps {row.from_} to {row.to} in {row.file}"
     do = f"{show} shows what is kept, `klog lost replay` appends it again"
     when = None if isinstance(row.time, str) else row.time
-    yield step(when, f"broker {row.broker} set these messages aside: {row.reason}", evidence, do)
+    return Step(when, f"broker {row.broker} set these messages aside: {row.reason}", evidence, do)
 
 
 def _below(known: Known, of: MessageFacts) -> Iterator[Step]:
     """Retention, or a request to delete records: what is left is too young for retention where it was that."""
-    yield step(known.now, f"{of.name} has no message {of.offset} any more", f"log start offset {of.start}")
+    yield known.step(f"{of.name} has no message {of.offset} any more", f"log start offset {of.start}")
     do = "nothing brings it back"
     deletion = deleted_by(known, of.name.topic, of.name.partition, of.offset, do)
     if deletion is not None:
@@ -133,12 +116,12 @@ def _below(known: Known, of: MessageFacts) -> Iterator[Step]:
     if is_young and retention_bytes < 0 and not changed:
         evidence = f"{settings}: the topic is younger than its retention"
         do = f"{do}; look for who deletes records (`kafka-delete-records`, a stream program)"
-        yield step(None, "a DeleteRecords request deleted it", evidence, do)
+        yield Step(None, "a DeleteRecords request deleted it", evidence, do)
         return
     first = "" if of.first is None else f"; the first message that is left is from {of.first:%Y-%m-%d %H:%M:%S}"
     do = f"{do}; `klog topic config {of.name.topic} retention.ms=N` keeps more of what comes"
     act = shortened_by(known, of.name.topic, do)
-    yield step(of.first, "retention deleted it", f"{settings}{first}", do if act is None else None)
+    yield Step(of.first, "retention deleted it", f"{settings}{first}", do if act is None else None)
     if act is not None:
         yield act
 

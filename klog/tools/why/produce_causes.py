@@ -11,7 +11,7 @@ from typing import Final
 
 from klog.names import counted
 from klog.tools.why.causes import broker_steps
-from klog.tools.why.steps import Known, Step, numbered, step
+from klog.tools.why.steps import Known, Step
 
 SLOW_MS: Final = 200.0
 """On average. A disk that is asked to flush takes some milliseconds, a slow one some ten."""
@@ -38,8 +38,6 @@ class Pace:
 
 
 def pace(broker: int, before: Reading, after: Reading) -> Pace:
-    """What happened between two readings."""
-
     def mean(name: str, label: str) -> float | None:
         count, total = (after.get((name + end, label), 0.0) - before.get((name + end, label), 0.0)
                         for end in ("_count", "_sum"))  # fmt: skip
@@ -58,7 +56,7 @@ def why_slow(known: Known, leaders: Collection[int], replicas: Collection[int], 
     for leader in sorted(leaders):
         one = by_broker.get(leader)
         if one is not None and _is_slow(one):
-            return numbered(_slow(known, one, [by_broker[each] for each in sorted(replicas) if each in by_broker],
+            return list(_slow(known, one, [by_broker[each] for each in sorted(replicas) if each in by_broker],
                                   sorted(replicas)))  # fmt: skip
     return []
 
@@ -76,25 +74,25 @@ def _slow(known: Known, one: Pace, others: Sequence[Pace], replicas: Sequence[in
     else:
         took = f"wait: {one.waiting} of them, and none was answered within a second"
         evidence = f"metric {PURGATORY}"
-    yield step(known.now, f"produce requests to broker {one.broker} {took}", evidence)
+    yield known.step(f"produce requests to broker {one.broker} {took}", evidence)
     silent = [broker for broker in replicas if broker in known.snapshot.silent]
     if silent:
-        yield step(known.now, f"they wait for in-sync replicas: broker {silent[0]} does not answer", "metadata")
+        yield known.step(f"they wait for in-sync replicas: broker {silent[0]} does not answer", "metadata")
         yield from broker_steps(known, silent[0])
         return
     worst = max(parts, key=lambda name: parts[name], default="remote")
     if worst == "remote":
-        yield step(known.now, "they wait for in-sync replicas and for flushes", f"{REQUESTS}remotetimems")
+        yield known.step("they wait for in-sync replicas and for flushes", f"{REQUESTS}remotetimems")
         yield _slowest_disk(known, one, others)
     elif worst == "local":
         do = f"look at the disk of broker {one.broker} (`iostat -x 1`), and at its processor"
-        yield step(known.now, f"broker {one.broker} appends slowly", f"{REQUESTS}localtimems", do)
+        yield known.step(f"broker {one.broker} appends slowly", f"{REQUESTS}localtimems", do)
     elif worst == "requestqueue":
         do = "give it fewer partitions to lead (`klog reassign plan`), or more processors; `klog top`"
-        yield step(known.now, f"broker {one.broker} is busy: requests wait", f"{REQUESTS}requestqueuetimems", do)
+        yield known.step(f"broker {one.broker} is busy: requests wait", f"{REQUESTS}requestqueuetimems", do)
     else:
         do = "look at the network, and at producers that do not read their answers"
-        yield step(known.now, "clients take their answers slowly", f"{REQUESTS}responsesendtimems", do)
+        yield known.step("clients take their answers slowly", f"{REQUESTS}responsesendtimems", do)
 
 
 def _slowest_disk(known: Known, leader: Pace, others: Sequence[Pace]) -> Step:
@@ -106,11 +104,11 @@ def _slowest_disk(known: Known, leader: Pace, others: Sequence[Pace]) -> Step:
         names = " or ".join(f"broker {one.broker}" for one in stuck)
         evidence = f"metric {FLUSHES}: none of {counted(len(stuck), 'broker')} ended a flush within a second"
         do = f"look at the disk of {names} (`iostat -x 1`, the broker's log)"
-        return step(known.now, f"broker {chosen.broker} ends no flush", evidence, do)
+        return known.step(f"broker {chosen.broker} ends no flush", evidence, do)
     worst = max(every.values(), key=lambda one: one.flush_ms or 0.0)
     if (worst.flush_ms or 0.0) >= SLOW_MS / 4:
         evidence = f"metric {FLUSHES}: {worst.flush_ms:,.0f} ms"
         do = f"look at the disk of broker {worst.broker} (`iostat -x 1`): another one, or a faster one"
-        return step(known.now, f"broker {worst.broker} flushes slowly", evidence, do)
+        return known.step(f"broker {worst.broker} flushes slowly", evidence, do)
     do = "look at the network between the brokers; `klog metrics klog_replica_lag_bytes` shows who is behind"
-    return step(known.now, "a follower fetches slowly: no disk is slow", f"metric {FLUSHES}", do)
+    return known.step("a follower fetches slowly: no disk is slow", f"metric {FLUSHES}", do)
