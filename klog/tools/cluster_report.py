@@ -107,8 +107,7 @@ class Facts:
 
     @property
     def metadata(self) -> Metadata:
-        """Of its brokers: there is no page without them."""
-        assert self.snapshot.metadata is not None
+        """Of its brokers."""
         return self.snapshot.metadata
 
     @property
@@ -125,7 +124,7 @@ async def gather(cluster: Cluster, zookeeper: Callable[[], Awaitable[ZooKeeper]]
         return cluster
 
     snapshot, findings = await with_causes(await look(where), connected, zookeeper)
-    if snapshot.metadata is None:
+    if not snapshot.answers:
         raise TimedOut(snapshot.no_brokers or "no broker answers")
     facts = Facts(snapshot, findings)
     if snapshot.no_groups is not None:
@@ -195,7 +194,7 @@ def render(facts: Facts) -> str:
         _table("Findings", Finding, facts.findings, FINDINGS_SHOWN),
         _table("Brokers", BrokerLine, _brokers(facts)),
         _table("Partitions in trouble", PartitionLine, partition_lines(facts.metadata)),
-        _table("Topics", TopicLine, sorted(topic_lines(facts.metadata, {}), key=_by_trouble)),
+        _table("Topics", TopicLine, sorted(topic_lines(facts.snapshot, {}), key=_by_trouble)),
         _table("Groups by lag", GroupLine, group_lines(facts.snapshot.groups, {})),
         _lag_plot(facts),
         _table("Acts of the last day", ActRow, facts.acts[::-1], more="`klog events ACT` has what changed."),
@@ -223,7 +222,7 @@ def render(facts: Facts) -> str:
 def _tiles(facts: Facts) -> list[Tile]:
     snapshot, states, controller = facts.snapshot, facts.brokers, facts.metadata.controller_id
     live = sum(one.state == "up" for one in states)
-    counts = count_partitions(facts.metadata)
+    counts = count_partitions(snapshot)
     healthy = not counts.under_replicated and not counts.offline
     worst = next(iter(group_lags(snapshot).most_common(1)), None)
     return [

@@ -101,7 +101,8 @@ class ShellCluster:
         except Exception as error:
             reason = error.message if isinstance(error, KlogError) else str(error)
             return ClusterFacts(trouble=reason or type(error).__name__)
-        states, counts = broker_states(Snapshot(metadata=metadata)), count_partitions(metadata)
+        snapshot = Snapshot(metadata=metadata)
+        states, counts = broker_states(snapshot), count_partitions(snapshot)
         live = sum(one.state == "up" for one in states)
         return ClusterFacts(live, len(states), metadata.controller_id, counts.under_replicated, counts.offline)
 

@@ -105,8 +105,7 @@ class TopTick:
 
 def broker_lines(snapshot: Snapshot, numbers: Mapping[int, Mapping[str, Any]]) -> list[BrokerLine]:
     """Every broker; ``numbers``: of those that are up, what else is known of them."""
-    metadata = snapshot.metadata
-    led, kept = (Counter[int | None](), Counter[int]()) if metadata is None else shares(metadata)
+    led, kept = shares(snapshot.metadata)
     found = []
     for broker, state, address in broker_states(snapshot):
         if state != "up":
@@ -117,7 +116,7 @@ def broker_lines(snapshot: Snapshot, numbers: Mapping[int, Mapping[str, Any]]) -
             BrokerLine(
                 broker,
                 address,
-                "controller" if metadata is not None and metadata.controller_id == broker else state,
+                "controller" if snapshot.metadata.controller_id == broker else state,
                 leaders=led[broker],
                 replicas=kept[broker],
                 disk_free=None if room is None else room.free_bytes,
@@ -128,11 +127,11 @@ def broker_lines(snapshot: Snapshot, numbers: Mapping[int, Mapping[str, Any]]) -
     return found
 
 
-def topic_lines(metadata: Metadata, rates: Mapping[str, Sequence[float | None]]) -> list[TopicLine]:
+def topic_lines(snapshot: Snapshot, rates: Mapping[str, Sequence[float | None]]) -> list[TopicLine]:
     """Every topic; ``rates``: messages and bytes in, and bytes out, where they are known."""
     found = []
-    for name in metadata.topics:
-        counts = count_partitions(metadata, only=name)
+    for name in snapshot.metadata.topics:
+        counts = count_partitions(snapshot, name)
         numbers = counts.partitions, counts.under_replicated, counts.offline
         found.append(TopicLine(name, *numbers, *rates.get(name, (None, None, None))))
     return found

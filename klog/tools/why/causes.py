@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
+from klog.admin.health.broker_rules import clocks
 from klog.admin.health.dead import hangs_do, how_to_start, mend_disk, mend_first, never_was, never_was_do
-from klog.admin.health.odds import clocks
 from klog.admin.log_dirs import ROOM_BYTES_MIN
-from klog.config.topic import effective_min_isr
 from klog.coordination import paths
 from klog.names import TopicPartition, counted
 from klog.tools.events import Event, EventFilter
@@ -178,7 +177,7 @@ def partition_steps(known: Known, name: TopicPartition, one: PartitionNode) -> I
     what = "has no leader" if offline else f"has {len(one.isr)} of {len(one.replicas)} replicas in sync"
     evidence = f"metadata: replicas {listed(one.replicas)}, in-sync {listed(one.isr)}"
     yield step(known.now, f"{name} {what}", evidence)
-    minimum = effective_min_isr(known.snapshot.min_isr.get(name.topic, 1), len(one.replicas))
+    minimum = known.snapshot.needed(name.topic, one)
     if not offline and len(one.isr) < minimum:
         evidence = f"min.insync.replicas is {minimum}, in-sync replicas {len(one.isr)}"
         yield step(known.now, f"{name} refuses acks=all", evidence)
@@ -251,7 +250,7 @@ def broker_steps(known: Known, broker: int) -> Iterator[Step]:
     """Why this broker does not serve."""
     snapshot = known.snapshot
     if never_was(snapshot, broker):
-        do = never_was_do(snapshot, known.metadata, broker)
+        do = never_was_do(snapshot, broker)
         evidence = f"ZooKeeper: no {paths.broker(broker)}, and no {paths.registration(broker)}"
         yield step(None, f"broker {broker} is not registered, and has never been", evidence, do)
         return
@@ -356,6 +355,6 @@ def _disks(known: Known, broker: int) -> Iterator[Step]:
 
 def _clock(known: Known, leader: int) -> Iterator[Step]:
     """A leader whose clock differs from the other brokers': it takes correct messages for ones of the future."""
-    for one in clocks(known.snapshot, known.metadata):
+    for one in clocks(known.snapshot):
         if one.what == f"broker {leader}":
             yield step(known.now, f"broker {leader} leads it, and {one.found}", "the brokers' answers", one.do)
