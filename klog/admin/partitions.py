@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from klog.admin.answers import code_and_message
 from klog.admin.settings import min_isr, topic_values
 from klog.client import leader_requests
 from klog.client.cluster import Cluster
 from klog.client.metadata import TopicNode
-from klog.client.positions import EARLIEST, LATEST
 from klog.config.topic import effective_min_isr
 from klog.errors import KlogError, LeaderNotAvailable
 from klog.names import TopicPartition
@@ -96,40 +94,18 @@ async def list_partitions(
     ]
 
 
-async def ends_of(
-    cluster: Cluster, names: Collection[TopicPartition]
-) -> dict[TopicPartition, tuple[int, int] | KlogError]:
-    """Where the logs of these partitions begin and end, which is all that plain Kafka's brokers tell of them."""
-    starts, ends = await asyncio.gather(
-        cluster.to_leaders(dict.fromkeys(names, EARLIEST), leader_requests.list_offsets),
-        cluster.to_leaders(dict.fromkeys(names, LATEST), leader_requests.list_offsets),
-    )
-    found: dict[TopicPartition, tuple[int, int] | KlogError] = {}
-    for name in names:
-        start, end = starts[name], ends[name]
-        if isinstance(start, KlogError):
-            found[name] = start
-        else:
-            found[name] = end if isinstance(end, KlogError) else (start.offset or 0, end.offset or 0)
-    return found
-
-
 async def rows_of(cluster: Cluster, topics: Iterable[TopicNode]) -> list[PartitionRow]:
     """Every partition of these topics, with what its leader says of the log."""
     nodes = {TopicPartition(topic.name, one.partition): one for topic in topics for one in topic.partitions.values()}
     if not nodes:
         return []
-    answers: dict[TopicPartition, Any]
-    if cluster.is_klog:  # one question brings all four, of one moment
-        answers = await cluster.to_leaders(dict.fromkeys(nodes, (EARLIEST, LATEST)), leader_requests.count_messages)
-    else:
-        ends = await ends_of(cluster, nodes)
-        answers = {name: one if isinstance(one, KlogError) else (*one, None, None) for name, one in ends.items()}
+    answers = await cluster.to_leaders(dict.fromkeys(nodes, ()), leader_requests.measure)
     rows = []
     for name, one in nodes.items():
         answer = answers[name]
+        known = None if isinstance(answer, KlogError) else answer
         failed = answer if isinstance(answer, KlogError) and not isinstance(answer, LeaderNotAvailable) else None
-        start, end, messages, size = answer if isinstance(answer, tuple) else (None, None, None, None)
+        start, end, messages, size, _ = known or (None,) * 5
         rows.append(
             PartitionRow(
                 *name,
