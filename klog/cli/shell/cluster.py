@@ -208,8 +208,9 @@ async def _names(asking: Invocation, kind: str, about: str) -> list[str]:
             zookeeper = await asking.zookeeper()
             try:
                 return await asyncio.to_thread(zookeeper.children, about)
-            except NoNode as error:
-                raise await registries.no_node(zookeeper, about) or error from None
+            except NoNode:
+                path = registries.check_path(about)
+                raise await asyncio.to_thread(registries.no_node, zookeeper, path) from None
         case "acts":
             from klog.admin import undo
 
