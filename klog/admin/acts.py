@@ -79,23 +79,18 @@ def recent_acts(zookeeper: ZooKeeper, since_ms: int, most: int) -> tuple[list[Ac
 
 def show_act(zookeeper: ZooKeeper, act_id: str) -> tuple[ActRow, Act]:
     """One act, whole; NoSuchThing. Blocks."""
-    act = _the_act(zookeeper, act_id)
-    return row(act, _undone(_read_all(zookeeper)).get(act_id), None), act
-
-
-def _read_all(zookeeper: ZooKeeper) -> list[Act]:
-    ids = acts.list_ids(zookeeper)
-    return [act for at in range(0, len(ids), READ_AT_ONCE) for act in acts.read(zookeeper, ids[at : at + READ_AT_ONCE])]
-
-
-def _the_act(zookeeper: ZooKeeper, act_id: str) -> Act:
     act = acts.find(zookeeper, act_id)
     if act is None:
         raise NoSuchThing(
             f"ZooKeeper has no act {act_id!r}",
             hint="`klog undo` lists what can be undone; `klog events --kind act --since start` has older acts",
         )
-    return act
+    return row(act, _undone(_read_all(zookeeper)).get(act_id), None), act
+
+
+def _read_all(zookeeper: ZooKeeper) -> list[Act]:
+    ids = acts.list_ids(zookeeper)
+    return [act for at in range(0, len(ids), READ_AT_ONCE) for act in acts.read(zookeeper, ids[at : at + READ_AT_ONCE])]
 
 
 def _undone(found: Sequence[Act]) -> dict[str, str]:

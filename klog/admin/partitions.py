@@ -103,21 +103,7 @@ async def rows_of(cluster: Cluster, topics: Iterable[TopicNode]) -> list[Partiti
     rows = []
     for name, one in nodes.items():
         answer = answers[name]
-        known = None if isinstance(answer, KlogError) else answer
         failed = answer if isinstance(answer, KlogError) and not isinstance(answer, LeaderNotAvailable) else None
-        start, end, messages, size, _ = known or (None,) * 5
-        rows.append(
-            PartitionRow(
-                *name,
-                one.leader,
-                one.leader_epoch,
-                one.replicas,
-                one.isr,
-                start,
-                end,
-                messages,
-                size,
-                *code_and_message(failed),
-            )
-        )
+        start, end, messages, size, _ = (None,) * 5 if isinstance(answer, KlogError) else answer
+        rows.append(PartitionRow(name.topic, *one, start, end, messages, size, *code_and_message(failed)))
     return rows
