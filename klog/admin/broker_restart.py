@@ -13,9 +13,8 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from klog.admin.answers import code_and_message
 from klog.admin.brokers import NO_ANSWER, BrokerStop, describe_self, outage
-from klog.client.answers import check
+from klog.client.answers import check, code_and_message
 from klog.client.cluster import Cluster
 from klog.client.metadata import BrokerNode, Metadata
 from klog.errors import CannotConnect, KlogError, Refused, TimedOut

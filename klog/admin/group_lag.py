@@ -24,8 +24,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Literal, NamedTuple
 
-from klog.admin.answers import code_and_message
 from klog.client import leader_requests
+from klog.client.answers import code_and_message
 from klog.client.cluster import Cluster
 from klog.client.leader_requests import Measured
 from klog.coordination import committed, paths

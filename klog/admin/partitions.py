@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from klog.admin.answers import code_and_message
 from klog.admin.settings import min_isr, topic_values
 from klog.client import leader_requests
+from klog.client.answers import code_and_message
 from klog.client.cluster import Cluster
 from klog.client.metadata import TopicNode
 from klog.config.topic import effective_min_isr

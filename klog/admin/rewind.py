@@ -14,7 +14,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from klog.admin.answers import check_partitions, lacking
 from klog.admin.offset_files import BadLine, OffsetLine
 from klog.client import leader_requests
 from klog.client.cluster import Cluster
@@ -121,7 +120,7 @@ async def plan_rewind(
             notes.append(f"topic {topic} no longer exists: its offsets stay as they are")
             continue
         node = node or await cluster.topic(topic)
-        check_partitions(node, partitions or ())
+        node.check(partitions or ())
         wanted += node.names(partitions)
     if not wanted:
         raise Refused(f"group {group!r} has no committed offsets in an existing topic", hint="name a topic: -t TOPIC")
@@ -203,7 +202,7 @@ async def plan_lines(
         topic = metadata.topics.get(line.name.topic)
         if topic is None:
             bad.append(BadLine(line.number, f"topic {line.name.topic!r} does not exist"))
-        elif (error := lacking(topic, [line.name.partition])) is not None:
+        elif (error := topic.lacking([line.name.partition])) is not None:
             bad.append(BadLine(line.number, error.message))
         else:
             good.setdefault(line.group, {})[line.name] = line.committed

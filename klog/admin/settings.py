@@ -129,25 +129,12 @@ def _described(result: Any, what: str) -> list[Described]:
     check(result, what)
     found = []
     for one in result.configs:
-        default = next((other.value for other in one.synonyms if int(other.source) == 5), None)
-        source = SOURCES.get(int(one.config_source), "unknown")
-        found.append(
-            Described(
-                str(one.name),
-                one.value,
-                source,
-                one.value if default is None and source == "default" else default,
-                getattr(one, "documentation", None),
-                next(
-                    (
-                        _below(str(one.name), other)
-                        for other in one.synonyms
-                        if SOURCES.get(int(other.source)) != "topic"
-                    ),
-                    None,
-                ),
-            )
-        )
+        name, source = str(one.name), SOURCES.get(int(one.config_source), "unknown")
+        default = next((other.value for other in one.synonyms if SOURCES.get(int(other.source)) == "default"), None)
+        if default is None and source == "default":
+            default = one.value
+        below = next((_below(name, other) for other in one.synonyms if SOURCES.get(int(other.source)) != "topic"), None)
+        found.append(Described(name, one.value, source, default, getattr(one, "documentation", None), below))
     return sorted(found)
 
 

@@ -328,18 +328,11 @@ class Cluster:
         topic = metadata.topics.get(one.topic)
         if topic is None:
             return UnknownTopicOrPartition(f"topic {one.topic!r} does not exist", topic=one.topic)
-        partition = topic.partitions.get(one.partition)
-        if partition is None:
-            count = len(topic.partitions)
-            return _final(
-                UnknownTopicOrPartition(
-                    f"{one.topic} has {count} partition{'s' if count != 1 else ''} (0 to {count - 1}), "
-                    f"no partition {one.partition}"
-                )
-            )
-        if partition.leader is None:
-            return LeaderNotAvailable(f"{one} has no leader at the moment")
-        return partition.leader
+        missing = topic.lacking([one.partition])
+        if missing is not None:
+            return _final(missing)
+        leader = topic.partitions[one.partition].leader
+        return LeaderNotAvailable(f"{one} has no leader at the moment") if leader is None else leader
 
     async def _ask_share(
         self,
