@@ -153,8 +153,7 @@ async def ids_of(zookeeper: ZooKeeper, names: Sequence[str]) -> dict[str, UUID]:
 
 async def _logs(cluster: Cluster, topic_ids: Sequence[UUID]) -> dict[UUID | None, list[Any]]:
     """What the live brokers have of these topics."""
-    wanted = list(topic_ids)
-    answers = await cluster.to_each(ApiKey.DESCRIBE_TRASH, 0, wait_s=cluster.timeout_s, topic_ids=wanted)
+    answers = await cluster.to_each(ApiKey.DESCRIBE_TRASH, 0, topic_ids=list(topic_ids))
     found: dict[UUID | None, list[Any]] = {}
     for answer in answers.values():
         for one in () if isinstance(answer, KlogError) else answer.logs:

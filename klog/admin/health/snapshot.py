@@ -461,8 +461,7 @@ async def _ask_topics(snapshot: Snapshot, cluster: Cluster) -> None:
         snapshot.uncompacted = await replica_bytes(cluster, asking)
         await _look_ahead(snapshot, cluster, metadata)
         if cluster.is_klog:
-            answering = {one: node for one, node in metadata.brokers.items() if one not in snapshot.silent}
-            snapshot.lost = await list_lost(cluster, known=metadata._replace(brokers=answering))
+            snapshot.lost = await list_lost(cluster, silent=snapshot.silent)
         kept = [topic for name, topic in snapshot.topics.items() if name not in snapshot.deletions]
         snapshot.standing_still, snapshot.watched_s = await watch_reassignments(
             cluster, metadata, kept, snapshot.max_bytes

@@ -86,7 +86,7 @@ class GroupOffsets:
         """All groups there are."""
 
         async def ask(cluster: Cluster) -> list[str]:
-            answers = await cluster.to_each(ApiKey.LIST_GROUPS, 4, wait_s=self._side.timeout_s, states_filter=[])
+            answers = await cluster.to_each(ApiKey.LIST_GROUPS, 4, states_filter=[])
             # The groups of a broker that does not answer are another's in a moment.
             groups = [one for answer in answers.values() for one in getattr(answer, "groups", ())]
             return sorted({str(one.group_id) for one in groups})
