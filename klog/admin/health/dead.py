@@ -159,7 +159,7 @@ def start(snapshot: Snapshot, ids: Sequence[int]) -> str:
 def blamed(snapshot: Snapshot, brokers: Sequence[int]) -> str | None:
     """WHAT of the finding about the first of these brokers that does not serve, or whose disk does not."""
     for broker in brokers:
-        if broker not in snapshot.metadata.brokers or broker in snapshot.silent:
+        if snapshot.is_away(broker):
             return f"broker {broker}"
     for one in snapshot.log_dirs:
         if one.broker in brokers and (one.error is not None or one.is_full):

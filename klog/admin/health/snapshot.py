@@ -200,6 +200,10 @@ class Snapshot:
         given = (self.bootstrap or self.zookeeper or "").split(",")
         return ",".join(live if len(live) >= len(given) else given)
 
+    def is_away(self, broker: int) -> bool:
+        """It is not alive, or does not answer."""
+        return broker not in self.metadata.brokers or broker in self.silent
+
     def needed(self, topic: str, partition: PartitionNode) -> int:
         """The in-sync replicas without which a partition refuses acks=all."""
         return effective_min_isr(self.min_isr.get(topic, 1), len(partition.replicas))

@@ -120,12 +120,12 @@ def _deletion_awaits(known: Known, topic: str) -> list[int]:
     if there is None or topic not in known.snapshot.deletions:
         return []
     assigned = {broker for brokers in there.partitions.values() for broker in brokers}
-    return sorted(one for one in assigned if _is_down(known, one) and not never_was(known.snapshot, one))
+    return sorted(one for one in assigned if known.snapshot.is_away(one) and not never_was(known.snapshot, one))
 
 
 def why_broker(known: Known, broker: int) -> list[Step]:
     """Why the broker does not serve, or does not serve all it has."""
-    if broker in known.metadata.brokers and broker not in known.snapshot.silent:
+    if not known.snapshot.is_away(broker):
         return numbered(list(_disks(known, broker)) or _serves(known, broker))
     return numbered(broker_steps(known, broker))
 
@@ -190,7 +190,7 @@ def partition_steps(known: Known, name: TopicPartition, one: PartitionNode) -> I
     event = known.last(EventFilter(name.topic, name.partition, kinds=kinds))
     if event is not None:
         yield told(event)
-    down = [broker for broker in suspects if _is_down(known, broker)]
+    down = [broker for broker in suspects if known.snapshot.is_away(broker)]
     if down:
         yield from brokers_steps(known, down)
         return
@@ -207,10 +207,6 @@ def partition_steps(known: Known, name: TopicPartition, one: PartitionNode) -> I
         yield step(None, f"broker {listed(suspects)} answers, and is behind the leader", "metadata", do)
 
 
-def _is_down(known: Known, broker: int) -> bool:
-    return broker not in known.metadata.brokers or broker in known.snapshot.silent
-
-
 def _reassignment(known: Known, name: TopicPartition, filling: list[int]) -> Iterator[Step]:
     """A reassignment, under way or standing still."""
     begun = known.last(EventFilter(name.topic, name.partition, kinds=("reassignment-begun", "reassignment-cancelled")))
@@ -222,7 +218,7 @@ def _reassignment(known: Known, name: TopicPartition, filling: list[int]) -> Ite
     stalled = known.last(EventFilter(name.topic, name.partition, kinds=MOVE_KINDS))
     if stalled is not None and stalled.get("kind") == "reassignment-stalled":
         yield told(stalled)
-    down = [broker for broker in filling if _is_down(known, broker)]
+    down = [broker for broker in filling if known.snapshot.is_away(broker)]
     if down:
         *before, cause = brokers_steps(known, down)
         yield from before
