@@ -114,11 +114,10 @@ async def restore_topic(cluster: Cluster, plan: RestoreRow, *, led: Count | None
 
 
 async def purge_topics(
-    cluster: Cluster, rows: Sequence[TopicDeletion], ids: Mapping[str, UUID], count: Count | None = None
+    cluster: Cluster, rows: Sequence[TopicDeletion], ids: Mapping[str, UUID], count: Count
 ) -> list[TopicDeletion]:
     """Delete topics for good that are deleted, counted by ``count``; the rows, with what failed."""
     purged: list[TopicDeletion] = []
-    count = count or Count()
     for row in rows:
         count.done = len(purged)
         if row.error is not None or row.topic not in ids:

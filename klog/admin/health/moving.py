@@ -7,7 +7,7 @@ them may stand still for as long as a batch of another takes, and the broker mov
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
 from klog.client.cluster import Cluster
@@ -31,12 +31,13 @@ async def watch_reassignments(
 ) -> tuple[dict[TopicPartition, list[int]], float]:
     """Partitions whose new replicas get nothing although their broker lives -> these brokers; and for how many seconds
     they were looked at, which ends as soon as all move. ``max_bytes``: topic -> the largest batch that it takes."""
+    filling = [one for topic in topics for one in _filling(topic, metadata)] if cluster.is_klog else []
     rates: dict[int, dict[TopicPartition, int]] = {}
-    patience: dict[Replica, float] = {}
-    if cluster.is_klog:
-        filling = [one for topic in topics for one in _filling(topic, metadata)]
-        rates = _rates(filling)
-        patience = {(broker, name): _patience_s(name, rates.get(broker, {}), max_bytes) for broker, name, _ in filling}
+    """Broker -> what it fills under a throttle -> bytes a second; the lowest is for all of them together."""
+    for broker, name, rate in filling:
+        if rate:
+            rates.setdefault(broker, {})[name] = rate
+    patience = {(broker, name): _patience_s(name, rates.get(broker, {}), max_bytes) for broker, name, _ in filling}
     still, waited_s = set(patience), 0.0
     before = await _sizes(cluster, still)
     while any(waited_s < patience[one] for one in still):
@@ -60,15 +61,6 @@ def _filling(topic: Topic, metadata: Metadata) -> Iterator[tuple[int, TopicParti
         for broker in adding:
             if broker in metadata.brokers and broker not in in_sync:
                 yield broker, TopicPartition(topic.name, number), topic.throttles.get(number, 0)
-
-
-def _rates(filling: Iterable[tuple[int, TopicPartition, int]]) -> dict[int, dict[TopicPartition, int]]:
-    """Broker -> what it fills under a throttle -> bytes a second; the lowest is for all of them together."""
-    found: dict[int, dict[TopicPartition, int]] = {}
-    for broker, name, rate in filling:
-        if rate:
-            found.setdefault(broker, {})[name] = rate
-    return found
 
 
 def _patience_s(name: TopicPartition, rates: Mapping[TopicPartition, int], max_bytes: Mapping[str, int]) -> float:
