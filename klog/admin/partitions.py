@@ -103,7 +103,9 @@ async def rows_of(cluster: Cluster, topics: Iterable[TopicNode]) -> list[Partiti
     rows = []
     for name, one in nodes.items():
         answer = answers[name]
-        failed = answer if isinstance(answer, KlogError) and not isinstance(answer, LeaderNotAvailable) else None
-        start, end, messages, size, _ = (None,) * 5 if isinstance(answer, KlogError) else answer
-        rows.append(PartitionRow(name.topic, *one, start, end, messages, size, *code_and_message(failed)))
+        if isinstance(answer, KlogError):
+            failed = None if isinstance(answer, LeaderNotAvailable) else answer
+            rows.append(PartitionRow(name.topic, *one, None, None, None, None, *code_and_message(failed)))
+        else:
+            rows.append(PartitionRow(name.topic, *one, *answer[:4]))
     return rows
