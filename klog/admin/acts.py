@@ -78,22 +78,17 @@ def recent_acts(zookeeper: ZooKeeper, since_ms: int, most: int) -> tuple[list[Ac
 
 def show_act(zookeeper: ZooKeeper, act_id: str) -> tuple[ActRow, Act]:
     """One act, whole; NoSuchThing. Blocks."""
-    act = _the_act(zookeeper, act_id)
-    return row(act, _undone(_read_all(zookeeper)).get(act_id), None), act
-
-
-def _read_all(zookeeper: ZooKeeper) -> list[Act]:
-    return acts.read(zookeeper, acts.list_ids(zookeeper))
-
-
-def _the_act(zookeeper: ZooKeeper, act_id: str) -> Act:
     act = acts.find(zookeeper, act_id)
     if act is None:
         raise NoSuchThing(
             f"ZooKeeper has no act {act_id!r}",
             hint="`klog undo` lists what can be undone; `klog events --kind act --since start` has older acts",
         )
-    return act
+    return row(act, _undone(_read_all(zookeeper)).get(act_id), None), act
+
+
+def _read_all(zookeeper: ZooKeeper) -> list[Act]:
+    return acts.read(zookeeper, acts.list_ids(zookeeper))
 
 
 def _undone(found: Sequence[Act]) -> dict[str, str]:
@@ -166,22 +161,15 @@ def _subject(act: Act) -> str:
 
 def _difference(act: Act, shown_max: int | None) -> tuple[str, str]:
     before, after = act.before, act.after
-    if act.kind == ACL_ACT:
-        return _acl_texts(before, after)
+    if act.kind == ACL_ACT:  # those that went, and those that came
+        with contextlib.suppress(ZooKeeperError):
+            (_, gone), (_, come) = acls.read_act_state(before), acls.read_act_state(after)
+            went, came = (", ".join(map(str, sorted(those))) or "-" for those in (gone - come, come - gone))
+            return went, came
     if act.kind in STATES and isinstance(before, dict) and isinstance(after, dict):
         names = changed(before, after)
         return _state_text(before, names, shown_max), _state_text(after, names, shown_max)
     return _text(before), _text(after)
-
-
-def _acl_texts(before: Any, after: Any) -> tuple[str, str]:
-    """The ACLs that went, and those that came."""
-    try:
-        (_, gone), (_, come) = acls.read_act_state(before), acls.read_act_state(after)
-    except ZooKeeperError:
-        return _text(before), _text(after)
-    went, came = (", ".join(str(one) for one in sorted(those)) or "-" for those in (gone - come, come - gone))
-    return went, came
 
 
 def changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
@@ -190,13 +178,9 @@ def changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
 
 
 def _state_text(state: Mapping[str, Any], names: Sequence[str], shown_max: int | None) -> str:
-    texts = [f"{name}={state_text(state[name])}" for name in names if state.get(name) is not None]
+    values = {name: value for name in names if (value := state.get(name)) is not None}
+    texts = [f"{name}={one.get('offset') if isinstance(one, dict) else one}" for name, one in values.items()]
     return first_few(texts, len(texts) if shown_max is None else shown_max, " ") or "-"
-
-
-def state_text(value: Any) -> str:
-    """A setting's value, or a committed offset."""
-    return str(value.get("offset") if isinstance(value, dict) else value)
 
 
 def _text(state: Any) -> str:

@@ -13,14 +13,13 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from klog.admin.answers import code_and_message
 from klog.admin.brokers import NO_ANSWER, BrokerStop, describe_self, outage
-from klog.client.answers import check
+from klog.client.answers import check, code_and_message
 from klog.client.cluster import Cluster
 from klog.client.metadata import BrokerNode, Metadata
 from klog.errors import CannotConnect, KlogError, Refused, TimedOut
 from klog.metrics import Count
-from klog.names import counted
+from klog.names import counted, first_few
 from klog.net.channel import Channel
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
@@ -44,23 +43,24 @@ class BrokerRestarted:
 
 
 async def restart_brokers(
-    cluster: Cluster, broker_ids: Sequence[int], *, wait_s: float, count: Count | None = None
+    cluster: Cluster, broker_ids: Sequence[int], *, wait_s: float, count: Count
 ) -> AsyncIterator[BrokerRestarted]:
     """A row as each has restarted and is in sync; the last one has the error, if there is one: the others stay as they
     are. ``wait_s`` is for each broker; ``count`` counts those that have restarted, and says what the next one does.
     BrokerNotAvailable where one is not alive at the start."""
-    count = count or Count()
     metadata = await cluster.metadata(fresh=True)
     nodes = [metadata.live(one) for one in broker_ids]
     for node in nodes:
         begun = time.monotonic()
-        alone = 0
+        count.about, alone = f"broker {node.broker_id} is asked", 0
         failed: KlogError | None = None
         try:
             async with asyncio.timeout(wait_s):
                 alone = await _restart(cluster, node.broker_id, count)
         except TimeoutError:
-            failed = await _late(cluster, node.broker_id, wait_s)
+            failed = TimedOut(
+                f"broker {node.broker_id} is not back in sync within {wait_s:g} s; at last: {count.about}"
+            )
         except KlogError as error:
             failed = error
         ms = round((time.monotonic() - begun) * 1000)
@@ -140,7 +140,8 @@ async def _until_in_sync(cluster: Cluster, broker_id: int, count: Count) -> None
             lacking = _lacking(await cluster.metadata(fresh=True), broker_id)
             if not lacking:
                 return
-            count.about = f"broker {broker_id}: {counted(len(lacking), 'partition')} not in sync"
+            named = first_few(lacking, SHOWN_MAX)
+            count.about = f"broker {broker_id}: {counted(len(lacking), 'partition')} not in sync: {named}"
         except CannotConnect:
             pass
         await asyncio.sleep(PAUSE_S)
@@ -154,20 +155,3 @@ def _lacking(metadata: Metadata, broker_id: int) -> list[str]:
         for one in topic.partitions.values()
         if broker_id in one.replicas and (one.leader is None or set(one.isr) != set(one.replicas))
     ]
-
-
-async def _late(cluster: Cluster, broker_id: int, wait_s: float) -> KlogError:
-    """What it was waited for."""
-    try:
-        metadata = await cluster.metadata(fresh=True)
-    except KlogError as error:
-        return TimedOut(f"broker {broker_id}: not within {wait_s:g} s: {error.message}")
-    if broker_id not in metadata.brokers:
-        return TimedOut(f"broker {broker_id} has stopped and is not back within {wait_s:g} s")
-    lacking = _lacking(metadata, broker_id)
-    if lacking:
-        shown = ", ".join(lacking[:SHOWN_MAX]) + (", ..." if len(lacking) > SHOWN_MAX else "")
-        return TimedOut(
-            f"broker {broker_id}: {counted(len(lacking), 'partition')} not in sync within {wait_s:g} s: {shown}"
-        )
-    return TimedOut(f"broker {broker_id} did not restart within {wait_s:g} s")

@@ -34,7 +34,7 @@ async def list_clients(cluster: Cluster, topic: str | None = None) -> tuple[list
     ``topic``: only of clients that read or write it.
     """
     rows, more = [], 0
-    for broker, answer in (await cluster.to_each(ApiKey.DESCRIBE_CLIENTS, 0, wait_s=cluster.timeout_s)).items():
+    for broker, answer in (await cluster.to_each(ApiKey.DESCRIBE_CLIENTS, 0)).items():
         if isinstance(answer, KlogError):
             rows.append(ClientRow(broker, None, None, None, None, error=answer.code, message=answer.message))
             continue

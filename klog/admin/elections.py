@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from klog.admin.answers import check_partitions, code_and_message
+from klog.client.answers import code_and_message
 from klog.client.cluster import Cluster
 from klog.client.metadata import Metadata
 from klog.client.reassignments import elect_leaders
@@ -77,6 +77,6 @@ async def _named(cluster: Cluster, metadata: Metadata, subjects: Sequence[str]) 
 async def _partitions(cluster: Cluster, metadata: Metadata, subject: str) -> list[TopicPartition]:
     name, _, number = subject.rpartition("-")
     if subject not in metadata.topics and name in metadata.topics and number.isdecimal():
-        check_partitions(metadata.topics[name], [int(number)])
+        metadata.topics[name].check([int(number)])
         return [TopicPartition(name, int(number))]
     return (await cluster.topic(subject)).names()

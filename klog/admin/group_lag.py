@@ -24,11 +24,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Literal, NamedTuple
 
-from klog.admin.answers import code_and_message
 from klog.client import leader_requests
+from klog.client.answers import code_and_message
 from klog.client.cluster import Cluster
 from klog.client.leader_requests import Measured
-from klog.client.resolve import known_bounds
 from klog.coordination import committed, paths
 from klog.coordination import groups as registry
 from klog.coordination.committed import CommittedOffset
@@ -132,7 +131,7 @@ async def lag(
             if name in there:
                 offsets = wanted.setdefault(name, set())
                 offsets.add(_begin(place))
-    measured = await _measure(cluster, wanted)
+    measured = await cluster.to_leaders(wanted, leader_requests.measure)
     waiting = await _times(cluster, measured) if times else {}
     now_ms = time.time_ns() // 1_000_000
     return [
@@ -181,17 +180,6 @@ def _offsets(zookeeper: ZooKeeper, groups: Sequence[str]) -> dict[str, dict[Topi
             offset = committed.offset_in(node.data)
             found[group][name] = None if offset is None else CommittedOffset(offset, commit_ms=node.stat.modified_ms)
     return found
-
-
-async def _measure(
-    cluster: Cluster, wanted: Mapping[TopicPartition, Collection[int]]
-) -> dict[TopicPartition, Measured | KlogError]:
-    answers = await cluster.to_leaders(wanted, leader_requests.measure)
-    known = {name: answer for name, answer in answers.items() if answer is not None}
-    if len(known) < len(answers):  # a plain Kafka broker counts nothing
-        for name, ends in (await known_bounds(cluster, answers.keys() - known.keys())).items():
-            known[name] = ends if isinstance(ends, KlogError) else leader_requests.Measured(*ends, {})
-    return known
 
 
 async def _times(

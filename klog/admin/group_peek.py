@@ -7,7 +7,6 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from klog.admin.answers import check_partitions
 from klog.admin.group_lag import read_positions
 from klog.client import leader_requests, one_message
 from klog.client.cluster import Cluster
@@ -49,7 +48,7 @@ async def peek(
     Where nothing is committed, from the start of the log. GroupIdNotFound.
     """
     for topic in topics:
-        check_partitions(await cluster.topic(topic), partitions or ())
+        (await cluster.topic(topic)).check(partitions or ())
     positions = (await asyncio.to_thread(read_positions, zookeeper, [group], topics))[group]
     chosen = {name: place for name, place in positions.items() if partitions is None or name.partition in partitions}
     starts = await cluster.to_leaders(dict.fromkeys(chosen, EARLIEST), leader_requests.list_offsets)

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any
 
 from klog.admin.topics import name_matcher
 from klog.client.cluster import Cluster
@@ -71,20 +70,12 @@ async def phases(cluster: Cluster | None, silent: Collection[int] = ()) -> dict[
     """
     if cluster is None:
         return {}
-
-    async def ask(broker: int) -> list[Any]:
-        try:
-            answer = await cluster.to_broker(broker, ApiKey.LIST_GROUPS, 4, 4, states_filter=[])
-        except KlogError:
-            return []
-        return list(answer.groups)
-
     try:
-        brokers = [one.broker_id for one in await cluster.brokers()]
+        answers = await cluster.to_each(ApiKey.LIST_GROUPS, 4, 4, without=silent, states_filter=[])
     except (BrokerNotAvailable, CannotConnect):
         return {}
-    answers = await asyncio.gather(*(ask(one) for one in brokers if one not in silent))
-    return {str(one.group_id): str(one.group_state) for listed in answers for one in listed}
+    listed = [one for answer in answers.values() if not isinstance(answer, KlogError) for one in answer.groups]
+    return {str(one.group_id): str(one.group_state) for one in listed}
 
 
 async def list_groups(

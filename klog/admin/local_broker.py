@@ -41,6 +41,11 @@ class StartingBroker:
     """How much of its log is of earlier runs."""
     child: Any
 
+    @property
+    def name(self) -> str:
+        """As of its part."""
+        return f"broker {self.number}"
+
     @classmethod
     def spawn(
         cls,
@@ -92,7 +97,7 @@ class StartingBroker:
         while True:
             left_s = deadline - time.monotonic()
             if left_s <= 0:
-                raise TimedOut(f"broker {self.number} is not ready; its log: {self.log_file}")
+                raise TimedOut(f"{self.name} is not ready; its log: {self.log_file}")
             if select.select([self.ready], [], [], min(left_s, ZOOKEEPER_LOOK_S))[0]:
                 part = os.read(self.ready, READY_LINE_BYTES_MAX)
                 line += part
@@ -100,7 +105,7 @@ class StartingBroker:
                     return
                 if not part or len(line) > READY_LINE_BYTES_MAX:
                     self.child.wait()
-                    raise _ended(f"broker {self.number}", self.log_file, self.log_begin)
+                    raise _ended(self.name, self.log_file, self.log_begin)
             elif not zookeeper.is_alive():
                 raise _ended("ZooKeeper", zookeeper_log)
 
@@ -141,7 +146,7 @@ def await_serving(
     parts: Sequence[Part],
     deadline: float,
     security: ClientSecurity = OPEN,
-    log_begins: Mapping[int | None, int] = MappingProxyType({}),
+    log_begins: Mapping[str, int] = MappingProxyType({}),
 ) -> None:
     """Return when each of these brokers answers, and knows a controller and all the others.
 
@@ -154,7 +159,7 @@ def await_serving(
         while not wanted <= _known_to(part.address, security):
             for one in parts:
                 if one.identity is None or not one.identity.is_alive():
-                    raise _ended(one.name, one.log_file, log_begins.get(one.id, 0))
+                    raise _ended(one.name, one.log_file, log_begins.get(one.name, 0))
             if time.monotonic() >= deadline:
                 raise TimedOut(f"{part.name} runs at {part.address} but does not serve; its log: {part.log_file}")
             time.sleep(SERVING_PAUSE_S)

@@ -13,7 +13,7 @@ import math
 import os
 import signal
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -108,12 +108,15 @@ def up(
     directory.mkdir(parents=True, exist_ok=True)
     with locked(directory):
         before = _settled(directory, time.monotonic() + min(timeout_s, STOP_TIMEOUT_S))
+        running = [] if before is None else before.live
         last = load_plan(directory)
-        plan = _plan(last, before, brokers, processes, port, properties, secure)
-        _check_ports(directory, home, plan, before)
+        plan = _plan(last, _brokers(running), brokers, processes, port, properties, secure)
+        _check_ports(directory, home, plan, {part.id for part in _brokers(running)})
         save_plan(directory, plan)
+        if zookeeper_port is None and before is not None and before.zookeeper and _brokers(running):
+            zookeeper_port = int(before.zookeeper.rpartition(":")[2])  # they look for it there and nowhere else
         deadline = time.monotonic() + timeout_s
-        cluster, rows = _start(directory, home, plan, before, zookeeper_port, zookeeper_heap_bytes, deadline)
+        cluster, rows = _start(directory, home, plan, running, zookeeper_port, zookeeper_heap_bytes, deadline)
     return replace(cluster, notes=tuple(_notes(plan, last, rows))), rows
 
 
@@ -126,6 +129,10 @@ def _settled(directory: Path, deadline: float) -> LocalCluster | None:
         if not any(part.identity is not None and part.identity.is_stopping() for part in found.parts):
             return found
         time.sleep(SETTLE_PAUSE_S)
+
+
+def _brokers(parts: Sequence[Part]) -> list[Part]:
+    return [part for part in parts if part.kind == "broker"]
 
 
 def _notes(plan: Plan, last: Plan | None, rows: Sequence[Started]) -> Iterator[str]:
@@ -142,7 +149,7 @@ def _notes(plan: Plan, last: Plan | None, rows: Sequence[Started]) -> Iterator[s
 
 def _plan(
     last: Plan | None,
-    before: LocalCluster | None,
+    running: Sequence[Part],
     brokers: int | None,
     processes: int | None,
     port: int | None,
@@ -169,7 +176,6 @@ def _plan(
             f"the {old.brokers} brokers here were started with {was}, and with {is_now} most would not find their logs",
             hint=f"`klog up {was} N`, or another folder: --dir DIR",
         )
-    running = [part for part in before.live if part.kind == "broker"] if before is not None else []
     if running and new.processes and new.brokers != old.brokers:
         raise Refused(
             f"{_named(running)} under one parent with --processes {old.brokers}",
@@ -200,7 +206,7 @@ def _options(plan: Plan) -> str:
     return " ".join((f"--port {plan.port}", *(f"-X {name}={value}" for name, value in plan.properties.items())))
 
 
-def _check_ports(directory: Path, home: Path, plan: Plan, before: LocalCluster | None) -> None:
+def _check_ports(directory: Path, home: Path, plan: Plan, running: Collection[int | None]) -> None:
     """Before anything is started: a broker would say so too, but only in its log and half a second later."""
     last = plan.port + plan.brokers - 1
     if last > PORT_MAX:
@@ -208,7 +214,6 @@ def _check_ports(directory: Path, home: Path, plan: Plan, before: LocalCluster |
             f"{plan.brokers} brokers from port {plan.port} on would need ports up to {last}; the last is {PORT_MAX}",
             hint="choose fewer (--brokers N) or lower ones (--port PORT)",
         )
-    running = {part.id for part in before.live if part.kind == "broker"} if before is not None else set()
     for number, address in plan.addresses():
         wanted = int(address.rpartition(":")[2])
         if number in running and plan.processes and embedded.is_free(wanted):
@@ -229,16 +234,14 @@ def _start(
     directory: Path,
     home: Path,
     plan: Plan,
-    before: LocalCluster | None,
+    before: Sequence[Part],
     zookeeper_port: int | None,
     zookeeper_heap_bytes: int | None,
     deadline: float,
 ) -> tuple[LocalCluster, list[Started]]:
-    running = {(part.kind, part.id): part for part in before.live} if before is not None else {}
+    """``before``: what runs already."""
+    running = {part.name for part in before}
     begun = time.monotonic()
-    brokers_run = any(kind == "broker" for kind, _ in running)
-    if zookeeper_port is None and brokers_run and before is not None and before.zookeeper:
-        zookeeper_port = int(before.zookeeper.rpartition(":")[2])  # they look for it there and nowhere else
     ports = [int(address.rpartition(":")[2]) for _, address in plan.addresses()]
     server = embedded.start(
         directory / "zookeeper",
@@ -249,39 +252,35 @@ def _start(
     )
     bootstrap = ",".join(address for _, address in plan.addresses())
     note_cluster(home, directory, bootstrap, server.address)
-    config: Path | None = None
-    security = OPEN
     starting: list[StartingBroker] = []
-    took_ms: dict[tuple[str, int | None], int] = {}
     try:
-        if plan.secure:
-            config, security = _closed(directory, server, deadline)
+        config, security = _closed(directory, server, deadline) if plan.secure else (None, OPEN)
         processes = plan.brokers if plan.processes else None
         for number, address in plan.parents():
-            if ("broker", number) not in running:
+            if f"broker {number}" not in running:
                 settings = plan.settings_of(number)
                 listen = f"SASL_SSL://{address}" if plan.secure else address
                 starting.append(
                     StartingBroker.spawn(directory, number, listen, server.address, settings, processes, config)
                 )
-        failed = _await_ready(starting, server, deadline, took_ms, begun, others_run=brokers_run)
+        took_ms, failed = _await_ready(starting, server, deadline, begun)
+        if failed and not took_ms and not _brokers(before):
+            raise next(iter(failed.values()))
         server.await_serving(min(embedded.START_TIMEOUT_S, max(0.1, deadline - time.monotonic())))
-        took_ms["zookeeper", None] = _ms_since(begun)
+        took_ms["ZooKeeper"] = _ms_since(begun)
         cluster = look(directory)
         assert cluster is not None
-        if brokers_run or plan.brokers > 1:
-            ready = [broker for broker in starting if broker.number not in failed]
-            begins: dict[int | None, int] = {broker.number: broker.log_begin for broker in ready}
-            parts = [part for part in cluster.parts if part.kind == "broker"]
+        if _brokers(before) or plan.brokers > 1:
+            begins = {broker.name: broker.log_begin for broker in starting if broker.name not in failed}
             # One that was ready, and has ended since, is among them.
-            wanted = [part for part in parts if part.identity is not None or part.id in begins]
+            wanted = [part for part in _brokers(cluster.parts) if part.identity is not None or part.name in begins]
             await_serving(wanted, deadline, security, begins)
     except BaseException:
         for broker in starting:
             broker.identity.send(signal.SIGTERM)
         for broker in starting:
             broker.identity.end(STOP_TIMEOUT_S)
-        if ("zookeeper", None) not in running:
+        if "ZooKeeper" not in running:
             server.stop()
         if not running:
             forget_cluster(home, directory)
@@ -289,51 +288,35 @@ def _start(
     finally:
         for broker in starting:
             os.close(broker.ready)
-    rows = [
-        Started(
-            part.kind,
-            part.id,
-            part.address,
-            "running" if (part.kind, part.id) in running else "started",
-            part.identity.pid,
-            str(part.log_file),
-            None if (part.kind, part.id) in running else took_ms.get((part.kind, part.id)),
-        )
-        for part in cluster.parts
-        if part.identity is not None and part.id not in failed
-    ]
-    return cluster, [*rows, *(_failed_row(part, failed[part.id]) for part in cluster.parts if part.id in failed)]
+    rows = []
+    for part in cluster.parts:
+        name, log_file = part.name, str(part.log_file)
+        if (error := failed.get(name)) is not None:
+            lines = [one for one in error.message.splitlines() if one and not one.startswith(" ")]  # without its hint
+            said = f"{name} did not start: {lines[-1].removeprefix('klog broker start: ')}"
+            rows.append(Started(part.kind, part.id, part.address, "failed", None, log_file, None, error.code, said))
+        elif part.identity is not None:
+            state, ms = ("running", None) if name in running else ("started", took_ms.get(name))
+            rows.append(Started(part.kind, part.id, part.address, state, part.identity.pid, log_file, ms))
+    return cluster, sorted(rows, key=lambda row: row.state == "failed")
 
 
 def _await_ready(
-    starting: Sequence[StartingBroker],
-    server: embedded.ZooKeeperServer,
-    deadline: float,
-    took_ms: dict[tuple[str, int | None], int],
-    begun: float,
-    *,
-    others_run: bool,
-) -> dict[int | None, HostError]:
-    """Wait for each of them; those that cannot start, where others can: one bad disk does not stop a cluster."""
-    failed: dict[int | None, HostError] = {}
+    starting: Sequence[StartingBroker], server: embedded.ZooKeeperServer, deadline: float, begun: float
+) -> tuple[dict[str, int], dict[str, HostError]]:
+    """The milliseconds that each has taken; and why others cannot start: one bad disk does not stop a cluster."""
+    took_ms: dict[str, int] = {}
+    failed: dict[str, HostError] = {}
     for broker in starting:
         try:
             broker.await_ready(server.identity, server.log_file, deadline)
         except HostError as error:
             if not server.identity.is_alive():
                 raise
-            failed[broker.number] = error
+            failed[broker.name] = error
         else:
-            took_ms["broker", broker.number] = _ms_since(begun)
-    if failed and len(failed) == len(starting) and not others_run:
-        raise next(iter(failed.values()))
-    return failed
-
-
-def _failed_row(part: Part, error: HostError) -> Started:
-    lines = [line for line in error.message.splitlines() if line and not line.startswith(" ")]  # without its hint
-    said = f"{part.name} did not start: {lines[-1].removeprefix('klog broker start: ')}"
-    return Started(part.kind, part.id, part.address, "failed", None, str(part.log_file), None, error.code, said)
+            took_ms[broker.name] = _ms_since(begun)
+    return took_ms, failed
 
 
 def _closed(directory: Path, server: embedded.ZooKeeperServer, deadline: float) -> tuple[Path, ClientSecurity]:
@@ -390,7 +373,7 @@ def down(directory: Path | None, home: Path, *, timeout_s: float = STOP_TIMEOUT_
         cluster = look(directory)
         assert cluster is not None
         begun = time.monotonic()
-        brokers = [part for part in cluster.live if part.kind == "broker"]
+        brokers = _brokers(cluster.live)
         last = controller_of(brokers, security_of(directory)) if len(brokers) > 1 else None
         rows = []
         for group in ([part for part in brokers if part.id != last], [part for part in brokers if part.id == last]):

@@ -23,7 +23,7 @@ import socket
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -261,15 +261,7 @@ def load_plan(directory: Path) -> Plan | None:
 
 
 def save_plan(directory: Path, plan: Plan) -> None:
-    fields = {
-        "version": 1,
-        "brokers": plan.brokers,
-        "port": plan.port,
-        "properties": dict(plan.properties),
-        "processes": plan.processes,
-        "secure": plan.secure,
-    }
-    _write(directory / "cluster.json", fields)
+    _write(directory / "cluster.json", {"version": 1, **asdict(plan)})
 
 
 def note_cluster(home: Path, directory: Path, bootstrap: str, zookeeper: str) -> None:

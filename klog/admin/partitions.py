@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
-from klog.admin.answers import code_and_message
 from klog.admin.settings import min_isr, topic_values
 from klog.client import leader_requests
+from klog.client.answers import code_and_message
 from klog.client.cluster import Cluster
 from klog.client.metadata import TopicNode
-from klog.client.positions import EARLIEST, LATEST
-from klog.client.resolve import known_bounds
 from klog.config.topic import effective_min_isr
 from klog.errors import KlogError, LeaderNotAvailable
 from klog.names import TopicPartition
@@ -101,29 +99,13 @@ async def rows_of(cluster: Cluster, topics: Iterable[TopicNode]) -> list[Partiti
     nodes = {TopicPartition(topic.name, one.partition): one for topic in topics for one in topic.partitions.values()}
     if not nodes:
         return []
-    answers: dict[TopicPartition, Any]
-    if cluster.is_klog:  # one question brings all four, of one moment
-        answers = await cluster.to_leaders(dict.fromkeys(nodes, (EARLIEST, LATEST)), leader_requests.count_messages)
-    else:
-        ends = await known_bounds(cluster, nodes)
-        answers = {name: one if isinstance(one, KlogError) else (*one, None, None) for name, one in ends.items()}
+    answers = await cluster.to_leaders(dict.fromkeys(nodes, ()), leader_requests.measure)
     rows = []
     for name, one in nodes.items():
         answer = answers[name]
-        failed = answer if isinstance(answer, KlogError) and not isinstance(answer, LeaderNotAvailable) else None
-        start, end, messages, size = answer if isinstance(answer, tuple) else (None, None, None, None)
-        rows.append(
-            PartitionRow(
-                *name,
-                one.leader,
-                one.leader_epoch,
-                one.replicas,
-                one.isr,
-                start,
-                end,
-                messages,
-                size,
-                *code_and_message(failed),
-            )
-        )
+        if isinstance(answer, KlogError):
+            failed = None if isinstance(answer, LeaderNotAvailable) else answer
+            rows.append(PartitionRow(name.topic, *one, None, None, None, None, *code_and_message(failed)))
+        else:
+            rows.append(PartitionRow(name.topic, *one, *answer[:4]))
     return rows

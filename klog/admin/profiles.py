@@ -38,7 +38,6 @@ import shlex
 import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -46,6 +45,7 @@ from klog.admin import toml_lines
 from klog.admin.toml_lines import wrong
 from klog.config.properties import read_text
 from klog.errors import NoSuchThing, Refused, UsageError
+from klog.names import near_hint
 
 if TYPE_CHECKING:
     from tomlkit import TOMLDocument
@@ -145,11 +145,8 @@ class Profiles:
                 f"profile {name!r} ({named_by}) does not exist: {self.home_file} has none",
                 hint=f"klog profile add {name} -B HOST:PORT",
             )
-        near = get_close_matches(name, self.by_name, n=2)
-        raise NoSuchThing(
-            f"profile {name!r} ({named_by}) does not exist",
-            hint=f"did you mean {' or '.join(near)}?" if near else f"profiles: {', '.join(sorted(self.by_name))}",
-        )
+        hint = near_hint(name, self.by_name, f"profiles: {', '.join(sorted(self.by_name))}")
+        raise NoSuchThing(f"profile {name!r} ({named_by}) does not exist", hint=hint)
 
     def of_addresses(self, *given: str | None) -> Profile | None:
         """The profile that has one of these servers, a protected one first."""
@@ -317,26 +314,18 @@ def remove(profile: Profile) -> None:
 
 def use(path: Path, name: str | None) -> None:
     """Make a profile the current one of a file; None: none is."""
+    import tomlkit
+
     document = _open(path)
     if name is None:
         document.pop(CURRENT, None)
     elif CURRENT in document:
         document[CURRENT] = name
-    else:
-        _put_first(document, name)
+    else:  # before all sections: a key behind a section's head belongs to the section
+        line = f"{tomlkit.dumps({CURRENT: name})}\n"
+        text = re.sub(r"^(?=[ \t]*\[|\Z)", line, tomlkit.dumps(document), count=1, flags=re.MULTILINE)
+        document = tomlkit.parse(text)
     _save(path, document)
-
-
-def _put_first(document: TOMLDocument, name: str) -> None:
-    """``current`` before all sections: a key behind a section's head belongs to the section."""
-    import tomlkit
-
-    body = tomlkit.parse(tomlkit.dumps(document))
-    document.clear()
-    document[CURRENT] = name
-    document.add(tomlkit.nl())
-    for key, value in body.items():
-        document[key] = value
 
 
 def _change(document: TOMLDocument, name: str, values: Mapping[str, str | bool | None]) -> None:

@@ -6,13 +6,12 @@ segments; two replicas may have kept the same messages, so sending them again wa
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 
 from klog.client.cluster import Cluster
-from klog.client.metadata import Metadata
 from klog.errors import CannotConnect, KlogError, NoSuchThing, Refused
 from klog.protocol.apis import ApiKey
 from klog.render.values import moment
@@ -39,34 +38,26 @@ class LostRow:
     message: str | None = None
 
 
-async def list_lost(cluster: Cluster, topics: Sequence[str] = (), *, known: Metadata | None = None) -> list[LostRow]:
-    """One row per stretch, by topic, partition, broker and address; last the brokers that could not be asked.
-
-    ``known``: all the metadata, if they have just been read.
-    """
+async def list_lost(cluster: Cluster, topics: Sequence[str] = (), *, silent: Collection[int] = ()) -> list[LostRow]:
+    """One row per stretch, by topic, partition, broker and address; last the brokers that could not be asked, but for
+    those that are known to be ``silent``."""
     if not cluster.is_klog:
         raise Refused("this is not a klog cluster: only klog's brokers report what they have set aside")
     for topic in topics:
         await cluster.topic(topic)
-    metadata = known or await cluster.metadata(fresh=True)
-    assigned = {
-        broker for topic in metadata.topics.values() for p in topic.partitions.values() for broker in p.replicas
-    }
-    brokers = sorted(assigned | set(metadata.brokers))
-    told = await asyncio.gather(*(_of_broker(cluster, one, one in metadata.brokers, topics) for one in brokers))
+    dead = (await cluster.metadata(fresh=True)).dead
+    answers = await cluster.to_each(ApiKey.LIST_LOST, 0, without=silent, topics=list(topics) or None)
+    for broker in dead:
+        answers[broker] = CannotConnect(f"broker {broker} is not alive: what it has set aside is not known")
     return sorted(
-        (row for rows in told for row in rows),
+        (row for broker, answer in answers.items() for row in _rows(broker, answer)),
         key=lambda row: (row.error is not None, row.topic or "", row.partition or 0, row.broker, row.from_ or 0),
     )
 
 
-async def _of_broker(cluster: Cluster, broker: int, is_live: bool, topics: Sequence[str]) -> list[LostRow]:
-    try:
-        if not is_live:
-            raise CannotConnect(f"broker {broker} is not alive: what it has set aside is not known")
-        answer = await cluster.to_broker(broker, ApiKey.LIST_LOST, 0, topics=list(topics) or None)
-    except KlogError as error:
-        return [LostRow(None, None, broker, None, None, None, None, None, None, None, error.code, error.message)]
+def _rows(broker: int, answer: Any) -> list[LostRow]:
+    if isinstance(answer, KlogError):
+        return [LostRow(None, None, broker, None, None, None, None, None, error=answer.code, message=answer.message)]
     return [
         LostRow(
             str(one.topic),

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from klog.admin import reassignment_file
-from klog.admin.answers import lacking
 from klog.admin.reassignment_file import Plan
 from klog.client.cluster import Cluster
 from klog.client.metadata import Metadata
@@ -194,7 +193,7 @@ def _objection(
     topic = metadata.topics.get(name.topic)
     if topic is None:
         return UnknownTopicOrPartition(f"topic {name.topic!r} does not exist")
-    if (error := lacking(topic, [name.partition])) is not None:
+    if (error := topic.lacking([name.partition])) is not None:
         return error
     away = [one for one in target if one not in metadata.brokers and one not in current[name]]
     if away:

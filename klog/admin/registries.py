@@ -1,11 +1,11 @@
 """What ZooKeeper holds: znodes, with their entries decoded where they are of a registry.
 
-Nothing here writes, and no chroot is ever made: a session on a missing one is refused by `ZooKeeper.start`.
+Nothing here writes, and no chroot is ever made: a session on a missing one is refused by `ZooKeeper.start`. What takes
+a session blocks.
 """
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 from dataclasses import dataclass, field
@@ -71,16 +71,6 @@ class NodeStat:
     acl: tuple[str, ...] | None
 
 
-async def list_nodes(zookeeper: ZooKeeper, path: str) -> list[NodeRow]:
-    """The children of a node, by name; NoNode, naming the nearest node that is there."""
-    return await asyncio.to_thread(_list, zookeeper, check_path(path))
-
-
-async def tree(zookeeper: ZooKeeper, path: str, *, depth: int | None = None) -> list[NodeRow]:
-    """A node and all below it, each parent before its children; `depth` 0 is the node alone."""
-    return await asyncio.to_thread(_tree, zookeeper, check_path(path), depth)
-
-
 NOT_SHOWN = b"(the cluster's secret is not shown)"
 
 
@@ -125,20 +115,15 @@ def _value_text(name: str, value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-async def get_node(zookeeper: ZooKeeper, path: str) -> NodeData:
+def get_node(zookeeper: ZooKeeper, path: str) -> NodeData:
     """What a node holds."""
     path = check_path(path)
     try:
-        node = await asyncio.to_thread(zookeeper.get, path)
+        node = zookeeper.get(path)
     except NoNode as error:
-        raise await asyncio.to_thread(_no_node, zookeeper, path) from error
+        raise no_node(zookeeper, path) from error
     data, entry = shown(zookeeper, path, node.data), entry_text(true_path(zookeeper, path), node.data)
     return NodeData(path, node.stat.version, _session(node.stat.owner_session), data, entry)
-
-
-async def stat_node(zookeeper: ZooKeeper, path: str) -> NodeStat:
-    """A node's metadata, and whose it is."""
-    return await asyncio.to_thread(_stat, zookeeper, check_path(path))
 
 
 SIBLINGS_MAX = 10_000
@@ -160,17 +145,21 @@ def check_path(path: str) -> str:
     return cleaned
 
 
-def _list(zookeeper: ZooKeeper, path: str) -> list[NodeRow]:
+def list_nodes(zookeeper: ZooKeeper, path: str) -> list[NodeRow]:
+    """The children of a node, by name; NoNode, naming the nearest node that is there."""
+    path = check_path(path)
     try:
         names = zookeeper.children(path)
     except NoNode as error:
-        raise _no_node(zookeeper, path) from error
+        raise no_node(zookeeper, path) from error
     return _rows(zookeeper, [_child(path, name) for name in names])
 
 
-def _tree(zookeeper: ZooKeeper, root: str, depth: int | None) -> list[NodeRow]:
+def tree(zookeeper: ZooKeeper, root: str, *, depth: int | None = None) -> list[NodeRow]:
+    """A node and all below it, each parent before its children; `depth` 0 is the node alone."""
+    root = check_path(root)
     if zookeeper.exists(root) is None:
-        raise _no_node(zookeeper, root)
+        raise no_node(zookeeper, root)
     below: dict[str, list[str]] = {}
     level, seen = [root], 1
     while level and depth != 0:
@@ -209,10 +198,12 @@ def _rows(zookeeper: ZooKeeper, listed: list[str]) -> list[NodeRow]:
     ]
 
 
-def _stat(zookeeper: ZooKeeper, path: str) -> NodeStat:
+def stat_node(zookeeper: ZooKeeper, path: str) -> NodeStat:
+    """A node's metadata, and whose it is."""
+    path = check_path(path)
     stat = zookeeper.exists(path)
     if stat is None:
-        raise _no_node(zookeeper, path)
+        raise no_node(zookeeper, path)
     (acl,) = zookeeper.acls_many([path], readable=True)
     return NodeStat(
         path=path,
@@ -245,14 +236,8 @@ def _holder(zookeeper: ZooKeeper, stat: Stat) -> str | None:
     return None
 
 
-async def no_node(zookeeper: ZooKeeper, path: str) -> NoNode | None:
-    """The error that a command would end with where there is no such node."""
-    path = check_path(path)
-    is_there = await asyncio.to_thread(zookeeper.exists, path)
-    return await asyncio.to_thread(_no_node, zookeeper, path) if is_there is None else None
-
-
-def _no_node(zookeeper: ZooKeeper, path: str) -> NoNode:
+def no_node(zookeeper: ZooKeeper, path: str) -> NoNode:
+    """The error where there is no such node."""
     above = [*reversed(paths.ancestors(path)), "/"]
     nearest = next((one for one in above if zookeeper.exists(one) is not None), "/")
     wrong, _, rest = path.removeprefix(nearest).lstrip("/").partition("/")

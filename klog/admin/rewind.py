@@ -11,10 +11,9 @@ import asyncio
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from klog.admin.answers import check_partitions, lacking
 from klog.admin.offset_files import BadLine, OffsetLine
 from klog.client import leader_requests
 from klog.client.cluster import Cluster
@@ -37,7 +36,7 @@ REASON = "fenced by klog group rewind --force"
 """Told to the coordinator, which logs it (KIP-800)."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Plan:
     """What is to be committed for one group. ``before`` is what there was.
 
@@ -45,10 +44,10 @@ class Plan:
     """
 
     group: str
-    before: dict[TopicPartition, CommittedOffset | None]
-    wanted: dict[TopicPartition, CommittedOffset | None]
-    rows: list[OffsetChange] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+    before: Mapping[TopicPartition, CommittedOffset | None]
+    wanted: Mapping[TopicPartition, CommittedOffset | None]
+    rows: Sequence[OffsetChange]
+    notes: Sequence[str] = ()
 
     @property
     def changes(self) -> dict[TopicPartition, CommittedOffset | None]:
@@ -121,7 +120,7 @@ async def plan_rewind(
             notes.append(f"topic {topic} no longer exists: its offsets stay as they are")
             continue
         node = node or await cluster.topic(topic)
-        check_partitions(node, partitions or ())
+        node.check(partitions or ())
         wanted += node.names(partitions)
     if not wanted:
         raise Refused(f"group {group!r} has no committed offsets in an existing topic", hint="name a topic: -t TOPIC")
@@ -140,22 +139,20 @@ async def plan_rewind(
         )
     limits = await bounds(cluster, wanted)
     offsets = await resolve(cluster, dict.fromkeys(wanted, position), limits)
-    plan = Plan(
-        group,
-        {name: known.get(name) for name in wanted},
-        {name: CommittedOffset(offsets[name]) for name in wanted},
-        notes=notes,
-    )
     words = await _moved(cluster, position, offsets, limits)
-    shown = await _shown(cluster, plan, words)
-    forward = [row for row in shown.rows if row.delta is not None and row.delta > 0]
+    plan = await _plan(cluster, group, known, _committed(offsets), words, notes)
+    forward = [row for row in plan.rows if row.delta is not None and row.delta > 0]
     if position.anchor is Anchor.BACK and position.value and forward:
         raise Refused(
             f"--to -{position.value} is {counted(position.value, 'message')} before the end, which would move group "
             f"{group!r} forward in {counted(len(forward), 'partition')}, first in {forward[0].name}",
             hint=f"from where the group is: --by -{position.value}; to skip what is unread: --to end",
         )
-    return shown
+    return plan
+
+
+def _committed(offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, CommittedOffset | None]:
+    return {name: CommittedOffset(offset) for name, offset in offsets.items()}
 
 
 async def _plan_shift(
@@ -191,8 +188,7 @@ async def _plan_shift(
                 time_ms = SYSTEM_CLOCK.now_ms()
             positions[name] = Position(Anchor.TIME, max(0, time_ms + (shift.ms or 0)))
         offsets = await resolve(cluster, positions, limits)
-    plan = Plan(group, dict(known), {name: CommittedOffset(offsets[name]) for name in known}, notes=notes)
-    return await _shown(cluster, plan, words)
+    return await _plan(cluster, group, known, _committed(offsets), words, notes)
 
 
 async def plan_lines(
@@ -206,7 +202,7 @@ async def plan_lines(
         topic = metadata.topics.get(line.name.topic)
         if topic is None:
             bad.append(BadLine(line.number, f"topic {line.name.topic!r} does not exist"))
-        elif (error := lacking(topic, [line.name.partition])) is not None:
+        elif (error := topic.lacking([line.name.partition])) is not None:
             bad.append(BadLine(line.number, error.message))
         else:
             good.setdefault(line.group, {})[line.name] = line.committed
@@ -217,14 +213,11 @@ async def plan_lines(
         words: dict[TopicPartition, str] = {}
         wanted = dict(some)
         for name, new in some.items():
-            if new is None:
-                continue
-            start, end = within[name]
-            if not start <= new.offset <= end:
-                wanted[name] = CommittedOffset(min(max(new.offset, start), end))
-                words[name] = _outside(name, new.offset, Bounds(start, end))
-        plan = Plan(group, {name: known[group].get(name) for name in some}, wanted)
-        plans.append(await _shown(cluster, plan, words))
+            limit = within[name]
+            if new is not None and not limit.start <= new.offset <= limit.end:
+                wanted[name] = CommittedOffset(min(max(new.offset, limit.start), limit.end))
+                words[name] = _outside(name, new.offset, limit)
+        plans.append(await _plan(cluster, group, known[group], wanted, words))
     return plans, bad
 
 
@@ -244,8 +237,7 @@ async def plan_copy(cluster: Cluster, zookeeper: ZooKeeper, source: str, target:
     if not found[source]:
         raise Refused(f"group {source!r} has no committed offsets to copy")
     wanted = {name: replace(one, commit_ms=0) for name, one in found[source].items()}
-    plan = Plan(target, dict.fromkeys(wanted), dict(wanted))
-    return await _shown(cluster, plan, {}, with_count=False)
+    return await _plan(cluster, target, {}, wanted)
 
 
 async def committed_by(zookeeper: ZooKeeper, group: str) -> dict[TopicPartition, CommittedOffset]:
@@ -266,17 +258,7 @@ async def plan_deletion(zookeeper: ZooKeeper, group: str, topic: str | None = No
                 hint="`klog lag GROUP` shows where it has",
             )
     rows = [OffsetChange(group, *name, one.offset, None, None, None) for name, one in known.items()]
-    return Plan(group, dict(known), dict.fromkeys(known), rows)
-
-
-def members_in_words(members: Sequence[Member]) -> str:
-    """Who is in the group."""
-    return f"{counted(len(members), 'live member')}: {groups.in_words(members)}"
-
-
-def fencing_in_words(members: Sequence[Member]) -> str:
-    """Who has to join again."""
-    return f"{counted(len(members), 'live member')} will be fenced: {groups.in_words(members)}"
+    return Plan(group, known, dict.fromkeys(known), rows)
 
 
 # --- Carrying them out ------------------------------------------------------------------------------------------------
@@ -287,11 +269,6 @@ async def refuse_members(zookeeper: ZooKeeper, wanted: Iterable[str], hint: str 
     found = await asyncio.to_thread(groups.read_many, zookeeper, list(wanted))
     for group in found.values():
         offset_changes.refuse_members(group, hint)
-
-
-async def members_of(zookeeper: ZooKeeper, group: str) -> tuple[Member, ...]:
-    """Who is in the group now."""
-    return (await asyncio.to_thread(groups.read, zookeeper, group)).members
 
 
 async def carry_out(
@@ -375,31 +352,31 @@ def _outside(name: TopicPartition, offset: int, limit: Bounds) -> str:
     return f"{name}: offset {offset} is beyond the log's end; set to the end, {limit.end}"
 
 
-async def _shown(cluster: Cluster, plan: Plan, words: Mapping[TopicPartition, str], *, with_count: bool = True) -> Plan:
-    """The plan with its rows, and with these words about some of its partitions."""
+async def _plan(
+    cluster: Cluster,
+    group: str,
+    known: Mapping[TopicPartition, CommittedOffset],
+    wanted: Mapping[TopicPartition, CommittedOffset | None],
+    words: Mapping[TopicPartition, str] = {},
+    notes: Sequence[str] = (),
+) -> Plan:
+    """From what is committed to what is wanted, with these words about some of the partitions."""
+    before, then = {name: known.get(name) for name in wanted}, dict(wanted)
     between = {}
-    for name, new in plan.wanted.items():
-        before = plan.before[name]
-        if before is not None and new is not None and before.offset == new.offset and not new.metadata:
-            plan.wanted[name] = before  # who says nothing but the offset does not take the rest away
-        elif with_count and before is not None and new is not None:
-            between[name] = (min(before.offset, new.offset), max(before.offset, new.offset))
+    for name, new in wanted.items():
+        old = before[name]
+        if old is not None and new is not None:
+            if old.offset == new.offset and not new.metadata:
+                then[name] = old  # who says nothing but the offset does not take the rest away
+            else:
+                between[name] = (min(old.offset, new.offset), max(old.offset, new.offset))
     messages = await messages_in(cluster, between)
-    for name, new in plan.wanted.items():
-        before = plan.before[name]
-        delta = new.offset - before.offset if before is not None and new is not None else None
+    rows = []
+    for name, new in then.items():
+        prior, offset = (None if one is None else one.offset for one in (before[name], new))
+        delta = None if prior is None or offset is None else offset - prior
         count = 0 if delta == 0 else messages.get(name)
-        plan.rows.append(
-            OffsetChange(
-                plan.group,
-                name.topic,
-                name.partition,
-                before.offset if before is not None else None,
-                new.offset if new is not None else None,
-                delta,
-                -count if count is not None and delta is not None and delta < 0 else count,
-                words.get(name),
-            )
-        )
-    plan.notes += words.values()
-    return plan
+        if count is not None and delta is not None and delta < 0:
+            count = -count
+        rows.append(OffsetChange(group, *name, prior, offset, delta, count, words.get(name)))
+    return Plan(group, before, then, rows, [*notes, *words.values()])

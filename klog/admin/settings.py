@@ -49,14 +49,7 @@ async def describe_settings(
     """The settings of topics, by topic and then by name; all of them, or those named."""
     if not topics:
         return {}
-    answer = await cluster.to_any(
-        ApiKey.DESCRIBE_CONFIGS,
-        4,
-        1,
-        resources=[{"resource_type": TOPIC, "resource_name": name, "configuration_keys": names} for name in topics],
-        include_synonyms=True,
-        include_documentation=names is None,
-    )
+    answer = await cluster.to_any(ApiKey.DESCRIBE_CONFIGS, 4, 1, **_asked(TOPIC, topics, names))
     return {str(one.resource_name): _described(one, f"topic {one.resource_name!r}") for one in answer.results}
 
 
@@ -64,16 +57,17 @@ async def describe_broker_settings(
     cluster: Cluster, broker_id: int, *, names: Sequence[str] | None = None
 ) -> list[Described]:
     """The settings of a broker, by name, all or those named; only that broker knows them."""
-    answer = await cluster.to_broker(
-        broker_id,
-        ApiKey.DESCRIBE_CONFIGS,
-        4,
-        1,
-        resources=[{"resource_type": BROKER, "resource_name": str(broker_id), "configuration_keys": names}],
-        include_synonyms=True,
-        include_documentation=names is None,
-    )
+    asked = _asked(BROKER, [str(broker_id)], names)
+    answer = await cluster.to_broker(broker_id, ApiKey.DESCRIBE_CONFIGS, 4, 1, **asked)
     return _described(answer.results[0], f"broker {broker_id}")
+
+
+def _asked(kind: int, resources: Sequence[str], names: Sequence[str] | None) -> dict[str, Any]:
+    return {
+        "resources": [{"resource_type": kind, "resource_name": one, "configuration_keys": names} for one in resources],
+        "include_synonyms": True,
+        "include_documentation": names is None,
+    }
 
 
 async def topic_values(
@@ -129,25 +123,12 @@ def _described(result: Any, what: str) -> list[Described]:
     check(result, what)
     found = []
     for one in result.configs:
-        default = next((other.value for other in one.synonyms if int(other.source) == 5), None)
-        source = SOURCES.get(int(one.config_source), "unknown")
-        found.append(
-            Described(
-                str(one.name),
-                one.value,
-                source,
-                one.value if default is None and source == "default" else default,
-                getattr(one, "documentation", None),
-                next(
-                    (
-                        _below(str(one.name), other)
-                        for other in one.synonyms
-                        if SOURCES.get(int(other.source)) != "topic"
-                    ),
-                    None,
-                ),
-            )
-        )
+        name, source = str(one.name), SOURCES.get(int(one.config_source), "unknown")
+        default = next((other.value for other in one.synonyms if SOURCES.get(int(other.source)) == "default"), None)
+        if default is None and source == "default":
+            default = one.value
+        below = next((_below(name, other) for other in one.synonyms if SOURCES.get(int(other.source)) != "topic"), None)
+        found.append(Described(name, one.value, source, default, getattr(one, "documentation", None), below))
     return sorted(found)
 
 

@@ -9,11 +9,10 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from klog.admin.answers import code_and_message
 from klog.admin.partitions import PartitionRow, rows_of
 from klog.admin.settings import alter_topic_settings, describe_broker_settings, describe_settings, own_settings
 from klog.client import leader_requests
-from klog.client.answers import check, error_in
+from klog.client.answers import check, code_and_message, error_in
 from klog.client.cluster import Cluster
 from klog.client.metadata import TopicNode
 from klog.client.positions import NEWEST

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import UUID
 
 from klog.admin.topics import TopicDeletion, create_topic, until_led
@@ -20,7 +20,7 @@ from klog.coordination.topics import Deletion, Topic
 from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import KlogError, NoSuchThing, TopicAlreadyExists, UnknownTopicId
 from klog.metrics import Count
-from klog.names import check_topic_name, near_hint, uuid_text
+from klog.names import check_topic_name, near_hint, parse_uuid, uuid_text
 from klog.protocol.apis import ApiKey
 from klog.render.values import moment
 
@@ -84,14 +84,7 @@ class RestoreRow:
     id: str = field(metadata={"wide": True})
 
 
-class RestorePlan(NamedTuple):
-    """What a restore brings back."""
-
-    topic_id: UUID
-    row: RestoreRow
-
-
-async def plan_restore(cluster: Cluster, zookeeper: ZooKeeper, name: str) -> RestorePlan:
+async def plan_restore(cluster: Cluster, zookeeper: ZooKeeper, name: str) -> RestoreRow:
     """What restoring the topic brings back. NoSuchThing where no topic of that name is deleted."""
     check_topic_name(name)
     found = await asyncio.to_thread(topics.find_deleted, zookeeper, name)
@@ -104,9 +97,7 @@ async def plan_restore(cluster: Cluster, zookeeper: ZooKeeper, name: str) -> Res
     (topic, deletion), topic_id = found, found[0].topic_id
     row = _row(topic, deletion, (await _logs(cluster, [topic_id])).get(topic_id, ()))
     groups = await asyncio.to_thread(_groups, zookeeper, name)
-    return RestorePlan(
-        topic_id, RestoreRow(name, row.partitions, row.messages, row.bytes, row.deleted_at, groups, row.id)
-    )
+    return RestoreRow(name, row.partitions, row.messages, row.bytes, row.deleted_at, groups, row.id)
 
 
 def _groups(zookeeper: ZooKeeper, topic: str) -> int:
@@ -115,20 +106,18 @@ def _groups(zookeeper: ZooKeeper, topic: str) -> int:
     return sum(any(one.topic == topic for one in places) for places in offsets.values())
 
 
-async def restore_topic(cluster: Cluster, plan: RestorePlan, *, led: Count | None = None) -> RestoreRow:
+async def restore_topic(cluster: Cluster, plan: RestoreRow, *, led: Count | None = None) -> None:
     """Bring it back, and wait until its partitions have leaders, which ``led`` counts."""
-    answer = await cluster.to_controller(ApiKey.RESTORE_TOPIC, 0, topic_id=plan.topic_id)
-    check(answer, f"cannot restore topic {plan.row.topic!r}")
-    await until_led(cluster, plan.row.topic, plan.row.partitions, led=led)
-    return plan.row
+    answer = await cluster.to_controller(ApiKey.RESTORE_TOPIC, 0, topic_id=parse_uuid(plan.id))
+    check(answer, f"cannot restore topic {plan.topic!r}")
+    await until_led(cluster, plan.topic, plan.partitions, led=led)
 
 
 async def purge_topics(
-    cluster: Cluster, rows: Sequence[TopicDeletion], ids: Mapping[str, UUID], count: Count | None = None
+    cluster: Cluster, rows: Sequence[TopicDeletion], ids: Mapping[str, UUID], count: Count
 ) -> list[TopicDeletion]:
     """Delete topics for good that are deleted, counted by ``count``; the rows, with what failed."""
     purged: list[TopicDeletion] = []
-    count = count or Count()
     for row in rows:
         count.done = len(purged)
         if row.error is not None or row.topic not in ids:
@@ -163,8 +152,7 @@ async def ids_of(zookeeper: ZooKeeper, names: Sequence[str]) -> dict[str, UUID]:
 
 async def _logs(cluster: Cluster, topic_ids: Sequence[UUID]) -> dict[UUID | None, list[Any]]:
     """What the live brokers have of these topics."""
-    wanted = list(topic_ids)
-    answers = await cluster.to_each(ApiKey.DESCRIBE_TRASH, 0, wait_s=cluster.timeout_s, topic_ids=wanted)
+    answers = await cluster.to_each(ApiKey.DESCRIBE_TRASH, 0, topic_ids=list(topic_ids))
     found: dict[UUID | None, list[Any]] = {}
     for answer in answers.values():
         for one in () if isinstance(answer, KlogError) else answer.logs:

@@ -283,7 +283,7 @@ def _znode(zookeeper: ZooKeeper, act: Act, path: str) -> Undo:
     change = ZnodeChange(path, what, version, None if now is None else now.data, before)
 
     async def write(_: Cluster, zookeeper: ZooKeeper) -> None:
-        await write_znode(zookeeper, change, here(zookeeper, undo_client(act.act_id)))
+        await asyncio.to_thread(write_znode, zookeeper, change, here(zookeeper, undo_client(act.act_id)))
 
     shown, then = (None if one is None else one.decode("utf-8", "backslashreplace") for one in (change.before, before))
     return Undo("znode", [UndoRow(f"znode {path}", "data", shown, then)], write)

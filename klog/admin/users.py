@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from klog.admin.acts import here
-from klog.admin.answers import code_and_message
-from klog.client.answers import check, error_in
+from klog.client.answers import check, code_and_message, error_in
 from klog.client.cluster import Cluster
 from klog.coordination import scram_credentials
 from klog.coordination.zookeeper import ZooKeeper

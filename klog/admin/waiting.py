@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable
 
-from klog.admin.log_dirs import full_dir
+from klog.admin.log_dirs import log_dirs
 from klog.admin.settings import min_isr
 from klog.client.cluster import Cluster
 from klog.config.topic import effective_min_isr
@@ -86,12 +86,13 @@ async def why_not_taken(cluster: Cluster, topic: str, partitions: Iterable[int],
     for known in chosen:
         assert known.leader is not None
         try:
-            full = await full_dir(cluster, known.leader, TopicPartition(topic, known.partition))
+            dirs = await log_dirs(cluster, known.leader, TopicPartition(topic, known.partition))
         except (KlogError, TimeoutError):
             return f"broker {known.leader}, which leads {topic}-{known.partition}, does not answer"
-        if full is not None:
-            return (
-                f"broker {known.leader} leads {topic}-{known.partition},"
-                f" and its log dir {full[0]} has {full[1]:,} bytes free"
-            )
+        for one in dirs:
+            if one.is_full:
+                return (
+                    f"broker {known.leader} leads {topic}-{known.partition},"
+                    f" and its log dir {one.path} has {one.free_bytes:,} bytes free"
+                )
     return None

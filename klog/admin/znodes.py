@@ -1,12 +1,11 @@
 """Raw znodes: found by name, and written by hand.
 
 What is written by hand is an act, in the same transaction, and is written at the version that the operator has seen:
-a node that a broker changed meanwhile stays as it is.
+a node that a broker changed meanwhile stays as it is. What takes a session blocks.
 """
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import shlex
 from collections.abc import Mapping
@@ -40,42 +39,42 @@ class ZnodeChange:
 # --- Found ------------------------------------------------------------------------------------------------------------
 
 
-async def find(zookeeper: ZooKeeper, path: str, pattern: str) -> list[NodeRow]:
+def find(zookeeper: ZooKeeper, path: str, pattern: str) -> list[NodeRow]:
     """The nodes below a path whose name matches a glob pattern."""
-    return [row for row in await tree(zookeeper, path) if fnmatchcase(row.path.rpartition("/")[2], pattern)]
+    return [row for row in tree(zookeeper, path) if fnmatchcase(row.path.rpartition("/")[2], pattern)]
 
 
 # --- Written by hand --------------------------------------------------------------------------------------------------
 
 
-async def plan_set(zookeeper: ZooKeeper, path: str, data: bytes, version: int) -> ZnodeChange:
+def plan_set(zookeeper: ZooKeeper, path: str, data: bytes, version: int) -> ZnodeChange:
     """What setting a node's data changes. NoNode; Refused where the node is at another version."""
-    now = await _at_version(zookeeper, path, version)
+    now = _at_version(zookeeper, path, version)
     return ZnodeChange(now.path, "set", version, now.data, _checked(data), now.session)
 
 
-async def plan_create(zookeeper: ZooKeeper, path: str, data: bytes) -> ZnodeChange:
+def plan_create(zookeeper: ZooKeeper, path: str, data: bytes) -> ZnodeChange:
     """What creating a node changes. Refused where it exists, or its parent does not."""
     path = _writable(zookeeper, path)
     parent = path.rpartition("/")[0] or "/"
-    exists, stat = await asyncio.to_thread(lambda: [zookeeper.exists(one) for one in (path, parent)])
-    if exists is not None:
-        raise Refused(f"znode {path} exists already, at version {exists.version}", hint="`klog zk set` sets its data")
-    if stat is None:
+    stat = zookeeper.exists(path)
+    if stat is not None:
+        raise Refused(f"znode {path} exists already, at version {stat.version}", hint="`klog zk set` sets its data")
+    if zookeeper.exists(parent) is None:
         raise Refused(f"znode {path} cannot be created: {parent} does not exist", hint="create the parent first")
     return ZnodeChange(path, "create", None, None, _checked(data))
 
 
-async def plan_delete(zookeeper: ZooKeeper, path: str, version: int) -> ZnodeChange:
+def plan_delete(zookeeper: ZooKeeper, path: str, version: int) -> ZnodeChange:
     """What deleting a node changes. NoNode; Refused where it is at another version, or has children."""
-    now = await _at_version(zookeeper, path, version)
-    names = await asyncio.to_thread(zookeeper.children, now.path)
+    now = _at_version(zookeeper, path, version)
+    names = zookeeper.children(now.path)
     if names:
         raise Refused(f"znode {now.path} has {len(names)} children, such as {names[0]}", hint="delete those first")
     return ZnodeChange(now.path, "delete", version, now.data, None, now.session)
 
 
-async def write(zookeeper: ZooKeeper, plan: ZnodeChange, actor: Actor | None = None) -> None:
+def write(zookeeper: ZooKeeper, plan: ZnodeChange, actor: Actor | None = None) -> None:
     """Carry it out, with its act. Refused where the node has changed since the plan."""
     operation: Operation
     if plan.change == "set":
@@ -91,13 +90,9 @@ async def write(zookeeper: ZooKeeper, plan: ZnodeChange, actor: Actor | None = N
         before=_state(plan.before, plan.version, plan.session),
         after=_state(plan.after, 0 if plan.version is None else plan.version + 1, plan.session),
     )
-
-    def multi() -> None:
-        zookeeper.ensure_path(paths.ACTS)
-        zookeeper.multi([operation, act.write])
-
+    zookeeper.ensure_path(paths.ACTS)
     try:
-        await asyncio.to_thread(multi)
+        zookeeper.multi([operation, act.write])
     except (BadVersion, NodeExists, NoNode) as error:
         raise Refused(
             f"znode {plan.path} has changed meanwhile, and nothing was written: {error.message}",
@@ -122,8 +117,8 @@ def data_of(state: Mapping[str, Any]) -> bytes:
     return base64.b64decode(state["base64"]) if "base64" in state else str(state["data"]).encode()
 
 
-async def _at_version(zookeeper: ZooKeeper, path: str, version: int) -> NodeData:
-    now = await get_node(zookeeper, _writable(zookeeper, path))
+def _at_version(zookeeper: ZooKeeper, path: str, version: int) -> NodeData:
+    now = get_node(zookeeper, _writable(zookeeper, path))
     if now.version != version:
         raise Refused(
             f"znode {now.path} is at version {now.version}, not {version}",

@@ -166,7 +166,7 @@ async def rewind(
     """
     from klog.admin import rewind as rewinding
     from klog.admin.acts import here
-    from klog.coordination import offset_changes
+    from klog.coordination import groups, offset_changes
 
     if (to is None) == (by is None):
         raise UsageError("give one of --to POSITION and --by SHIFT")
@@ -179,17 +179,18 @@ async def rewind(
         cluster, session, name, point, topics=topics or (), partitions=chosen, create=create
     )
     hint = "stop them first; with --force they are fenced and must rejoin"
-    members = await rewinding.members_of(session, name)
-    if members and not force and not invocation.shared.dry_run:
-        await rewinding.refuse_members(session, [name], hint)
+    found = await asyncio.to_thread(groups.read, session, name)
+    if not force and not invocation.shared.dry_run:
+        offset_changes.refuse_members(found, hint)
     summary = offset_changes.in_words(plan.rows)
     if not plan.changes:
         return invocation.report(plan.rows, footer=summary, notes=tuple(plan.notes))
     question = f"Rewind group {name}: {summary}"
-    if members and force:
-        question += f"; {rewinding.fencing_in_words(members)}"
-    elif members:
-        invocation.warn(f"it would be refused: {rewinding.members_in_words(members)}; {hint}")
+    members, named = counted(len(found.members), "live member"), groups.in_words(found.members)
+    if found.members and force:
+        question += f"; {members} will be fenced: {named}"
+    elif found.members:
+        invocation.warn(f"it would be refused: {members}: {named}; {hint}")
     for note in plan.notes:
         invocation.say(note)
     invocation.confirm(question, invocation.report(plan.rows))

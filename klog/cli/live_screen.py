@@ -115,7 +115,6 @@ async def _lines_of(invocation: Invocation, gatherer: Gatherer, deeper: Deeper) 
                 rows = await read_metrics(await invocation.cluster(), broker=one.broker, wait_s=ANSWER_S)
                 return list(map(_metric, rows))
             case "topics":
-                assert snapshot.metadata is not None
                 return _table(PartitionLine, partition_lines(snapshot.metadata, one.topic))
             case "partitions in trouble":
                 about = {"topic": one.topic, "partition": one.partition}.items()

@@ -317,9 +317,10 @@ async def restore(
     cluster = await invocation.cluster()
     plan = await trash.plan_restore(cluster, session, name)
     if dry_run:
-        return invocation.report([plan.row], footer="dry run, nothing changed")
-    with counting(invocation, "partitions with a leader", plan.row.partitions) as led:
-        return invocation.report([await trash.restore_topic(cluster, plan, led=led)])
+        return invocation.report([plan], footer="dry run, nothing changed")
+    with counting(invocation, "partitions with a leader", plan.partitions) as led:
+        await trash.restore_topic(cluster, plan, led=led)
+    return invocation.report([plan])
 
 
 @topic.command("elect", rows="klog.admin.elections:ElectionRow", changes=True, dry_run=True, acts=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from pathlib import Path as File
 from typing import Annotated, Any
@@ -33,7 +34,7 @@ async def ls(invocation: Invocation, path: Path = "/") -> list[Any]:
     """List the children of a znode."""
     from klog.admin import registries
 
-    rows = await registries.list_nodes(await invocation.zookeeper(), path)
+    rows = await asyncio.to_thread(registries.list_nodes, await invocation.zookeeper(), path)
     remember_more(invocation.target, "znodes", [row.path for row in rows])
     return rows
 
@@ -52,7 +53,7 @@ async def tree(
     """
     from klog.admin import registries
 
-    rows = await registries.tree(await invocation.zookeeper(), path, depth=depth)
+    rows = await asyncio.to_thread(registries.tree, await invocation.zookeeper(), path, depth=depth)
     remember_more(invocation.target, "znodes", [row.path for row in rows])
     return rows
 
@@ -62,7 +63,7 @@ async def get(invocation: Invocation, path: Path) -> list[Any]:
     """Show the data of a znode; with `-o wide` also decoded, where it is a registry's entry."""
     from klog.admin import registries
 
-    return [await registries.get_node(await invocation.zookeeper(), path)]
+    return [await asyncio.to_thread(registries.get_node, await invocation.zookeeper(), path)]
 
 
 @zk.command("stat", rows="klog.admin.registries:NodeStat")
@@ -74,7 +75,7 @@ async def stat(invocation: Invocation, path: Path) -> list[Any]:
     """
     from klog.admin import registries
 
-    return [await registries.stat_node(await invocation.zookeeper(), path)]
+    return [await asyncio.to_thread(registries.stat_node, await invocation.zookeeper(), path)]
 
 
 @zk.command("find", rows="klog.admin.registries:NodeRow")
@@ -84,7 +85,7 @@ async def find(
     """List the znodes below a path whose name matches a pattern. The exit code is 1 if none does."""
     from klog.admin import znodes
 
-    rows = await znodes.find(await invocation.zookeeper(), path, pattern)
+    rows = await asyncio.to_thread(znodes.find, await invocation.zookeeper(), path, pattern)
     return invocation.report(rows, footer=counted(len(rows), "znode"), failed=not rows)
 
 
@@ -105,7 +106,7 @@ async def set_data(
     from klog.admin import znodes
 
     wanted, session = _data(data, file), await invocation.zookeeper()
-    return await _write(invocation, session, await znodes.plan_set(session, path, wanted, version))
+    return await _write(invocation, session, await asyncio.to_thread(znodes.plan_set, session, path, wanted, version))
 
 
 @zk.command("create", rows="klog.admin.znodes:ZnodeChange", asks=True, changes=True, acts=True)
@@ -114,7 +115,7 @@ async def create(invocation: Invocation, path: Path, data: Data = None, file: Da
     from klog.admin import znodes
 
     wanted, session = _data(data, file), await invocation.zookeeper()
-    return await _write(invocation, session, await znodes.plan_create(session, path, wanted))
+    return await _write(invocation, session, await asyncio.to_thread(znodes.plan_create, session, path, wanted))
 
 
 @zk.command("rm", rows="klog.admin.znodes:ZnodeChange", asks=True, changes=True, acts=True)
@@ -126,7 +127,7 @@ async def remove(invocation: Invocation, path: Path, version: Version) -> Report
     from klog.admin import znodes
 
     session = await invocation.zookeeper()
-    return await _write(invocation, session, await znodes.plan_delete(session, path, version))
+    return await _write(invocation, session, await asyncio.to_thread(znodes.plan_delete, session, path, version))
 
 
 async def _write(invocation: Invocation, session: Any, plan: Any) -> Report:
@@ -134,7 +135,7 @@ async def _write(invocation: Invocation, session: Any, plan: Any) -> Report:
 
     owner = f" of session {plan.session}" if plan.session is not None else ""
     invocation.confirm(f"{plan.change.capitalize()} znode {plan.path}{owner}", invocation.report([plan]))
-    await znodes.write(session, plan)
+    await asyncio.to_thread(znodes.write, session, plan)
     return invocation.report([plan])
 
 

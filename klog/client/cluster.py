@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -219,9 +219,17 @@ class Cluster:
         return await self._ask(await self.channel(broker_id), key, highest, lowest, wait_s, fields)
 
     async def to_each(
-        self, key: ApiKey, highest: int, lowest: int = 0, *, wait_s: float, **fields: Any
+        self,
+        key: ApiKey,
+        highest: int,
+        lowest: int = 0,
+        *,
+        wait_s: float | None = None,
+        without: Collection[int] = (),
+        **fields: Any,
     ) -> dict[int, Any | KlogError]:
-        """Ask every broker that the cluster lists: broker id -> its answer, or why there is none within ``wait_s``."""
+        """Ask every broker that the cluster lists, without some: broker id -> its answer, or why there is none within
+        ``wait_s``, or the time-out."""
 
         async def ask(broker_id: int) -> Any | KlogError:
             try:
@@ -229,7 +237,7 @@ class Cluster:
             except KlogError as error:
                 return error
 
-        brokers = [one.broker_id for one in await self.brokers()]
+        brokers = [one.broker_id for one in await self.brokers() if one.broker_id not in without]
         return dict(zip(brokers, await asyncio.gather(*map(ask, brokers)), strict=True))
 
     async def to_controller(self, key: ApiKey, highest: int, lowest: int = 0, **fields: Any) -> Any:
@@ -327,18 +335,11 @@ class Cluster:
         topic = metadata.topics.get(one.topic)
         if topic is None:
             return UnknownTopicOrPartition(f"topic {one.topic!r} does not exist", topic=one.topic)
-        partition = topic.partitions.get(one.partition)
-        if partition is None:
-            count = len(topic.partitions)
-            return _final(
-                UnknownTopicOrPartition(
-                    f"{one.topic} has {count} partition{'s' if count != 1 else ''} (0 to {count - 1}), "
-                    f"no partition {one.partition}"
-                )
-            )
-        if partition.leader is None:
-            return LeaderNotAvailable(f"{one} has no leader at the moment")
-        return partition.leader
+        missing = topic.lacking([one.partition])
+        if missing is not None:
+            return _final(missing)
+        leader = topic.partitions[one.partition].leader
+        return LeaderNotAvailable(f"{one} has no leader at the moment") if leader is None else leader
 
     async def _ask_share(
         self,

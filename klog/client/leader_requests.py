@@ -67,26 +67,37 @@ def _counted(found: Any) -> Counted:
 
 
 class Measured(NamedTuple):
-    """A partition's first offset and its end at one moment, and what is unread from each offset in the question."""
+    """A partition's first offset and its end at one moment, what lies between, and what is unread from each offset in
+    the question. Plain Kafka's brokers tell the first two alone."""
 
     start: int
     end: int
-    unread: Mapping[int, Counted]
+    messages: int | None = None
+    bytes: int | None = None
+    unread: Mapping[int, Counted] = {}
 
 
 async def measure(
     channel: Channel, share: Mapping[TopicPartition, Collection[int]]
-) -> dict[TopicPartition, Measured | KlogError | None]:
+) -> dict[TopicPartition, Measured | KlogError]:
     """The exact size behind offsets; any number of them in each partition, all in one request.
 
     For an offset below the log's start, removed messages are not counted; behind the end nothing is unread.
     """
     if ApiKey.COUNT_MESSAGES not in channel.versions:
-        return dict.fromkeys(share)
+        starts = await list_offsets(channel, dict.fromkeys(share, EARLIEST))
+        ends = await list_offsets(channel, dict.fromkeys(share, LATEST))
+        return {one: _ends(start, ends[one]) for one, start in starts.items()}
     asked = {one: list(offsets) for one, offsets in share.items()}
     ranges = {one: [(first, LATEST) for first in (EARLIEST, *offsets)] for one, offsets in asked.items()}
     answer = await channel.request(partition_requests.count_messages(ranges))
     return {one: _measured(one, asked[one], found) for one, found in ranges_by_partition(answer.topics).items()}
+
+
+def _ends(start: FoundOffset | KlogError, end: FoundOffset | KlogError) -> Measured | KlogError:
+    if isinstance(start, KlogError):
+        return start
+    return end if isinstance(end, KlogError) else Measured(start.offset or 0, end.offset or 0)
 
 
 def _measured(one: TopicPartition, asked: Sequence[int], answers: Sequence[Any]) -> Measured | KlogError:
@@ -95,7 +106,7 @@ def _measured(one: TopicPartition, asked: Sequence[int], answers: Sequence[Any])
         return failed
     whole, *rest = answers
     unread = dict(zip(asked, map(_counted, rest), strict=True))
-    return Measured(int(whole.from_offset), int(whole.to_offset), unread)
+    return Measured(*_counted(whole), unread)
 
 
 async def message_times(

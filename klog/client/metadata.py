@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from klog.errors import BrokerNotAvailable
-from klog.names import TopicPartition, host_port
+from klog.errors import BrokerNotAvailable, UnknownTopicOrPartition
+from klog.names import TopicPartition, counted, host_port
 
 NO_TOPIC_ID = "00000000-0000-0000-0000-000000000000"
 
@@ -54,6 +54,23 @@ class TopicNode(NamedTuple):
     def names(self, only: Iterable[int] | None = None) -> list[TopicPartition]:
         """Its partitions, or those of these numbers."""
         return [TopicPartition(self.name, one) for one in (self.partitions if only is None else only)]
+
+    def lacking(self, wanted: Iterable[int]) -> UnknownTopicOrPartition | None:
+        """The error that names those of these partitions that it does not have."""
+        missing = sorted({one for one in wanted if one not in self.partitions})
+        if not missing:
+            return None
+        count = len(self.partitions)
+        return UnknownTopicOrPartition(
+            f"topic {self.name!r} has {counted(count, 'partition')} (0 to {count - 1}),"
+            f" no partition {','.join(map(str, missing))}"
+        )
+
+    def check(self, wanted: Iterable[int]) -> None:
+        """UnknownTopicOrPartition for those that it does not have."""
+        error = self.lacking(wanted)
+        if error is not None:
+            raise error
 
 
 class Metadata(NamedTuple):

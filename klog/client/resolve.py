@@ -29,19 +29,12 @@ class Bounds(NamedTuple):
 
 async def bounds(cluster: Cluster, names: Collection[TopicPartition]) -> dict[TopicPartition, Bounds]:
     """Start and end of each partition; leaders are waited for, and the first error is raised."""
-    found = await known_bounds(cluster, names, wait_for_leader=True)
-    return {one: or_raise(answer) for one, answer in found.items()}
-
-
-async def known_bounds(
-    cluster: Cluster, names: Collection[TopicPartition], *, wait_for_leader: bool = False
-) -> dict[TopicPartition, Bounds | KlogError]:
-    """Start and end of each partition, or its error."""
     starts, ends = [
-        cluster.to_leaders(dict.fromkeys(names, which), leader_requests.list_offsets, wait_for_leader=wait_for_leader)
+        cluster.to_leaders(dict.fromkeys(names, which), leader_requests.list_offsets, wait_for_leader=True)
         for which in (EARLIEST, LATEST)
     ]
-    return _bounds(*await asyncio.gather(starts, ends))
+    found = _bounds(*await asyncio.gather(starts, ends))
+    return {one: or_raise(answer) for one, answer in found.items()}
 
 
 async def replica_bounds(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from klog.coordination import committed, consumers, group_states
 from klog.coordination.group_states import COORDINATOR, FREE, ZOOKEEPER, GroupState
 from klog.errors import GroupIdNotFound, PeerError, SessionLost, ZooKeeperError
-from klog.names import TopicPartition, first_few
+from klog.names import TopicPartition, first_few, near_hint
 from klog.protocol.consumer_protocol import PROTOCOL_TYPE, assigned_partitions
 
 if TYPE_CHECKING:
@@ -104,12 +104,9 @@ def check_known(zookeeper: ZooKeeper, wanted: Sequence[str]) -> None:
     missing = [one for one in dict.fromkeys(wanted) if one not in known]
     if not missing:
         return
-    from difflib import get_close_matches
-
-    near = get_close_matches(missing[0], known, n=2)
     raise GroupIdNotFound(
         f"there is no group {' and no group '.join(map(repr, missing))} on ZooKeeper {zookeeper.address}",
-        hint=f"did you mean {' or '.join(near)}?" if near else "`klog group list` shows those there are",
+        hint=near_hint(missing[0], known, "`klog group list` shows those there are"),
     )
 
 

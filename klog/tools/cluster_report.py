@@ -100,8 +100,7 @@ class Facts:
 
     @property
     def metadata(self) -> Metadata:
-        """Of its brokers: there is no page without them."""
-        assert self.snapshot.metadata is not None
+        """Of its brokers."""
         return self.snapshot.metadata
 
     @property
@@ -117,7 +116,7 @@ async def gather(
     """All facts; a part that cannot be read is named in `Facts.missing`. Only a cluster without brokers is an error."""
     cluster = await connect()
     snapshot, findings = await with_causes(await look(where), connect, zookeeper)
-    if snapshot.metadata is None:
+    if not snapshot.answers:
         raise TimedOut(snapshot.no_brokers or "no broker answers")
     facts = Facts(snapshot, findings)
     if snapshot.no_groups is not None:
@@ -179,7 +178,7 @@ def render(facts: Facts) -> str:
     if facts.missing:
         missing = Section("Not on this page", heads=("What",), rows=[(_text(one),) for one in facts.missing])
     by_trouble = sorted(
-        topic_lines(facts.metadata, {}), key=lambda one: (-one.offline, -one.under_replicated, one.topic)
+        topic_lines(facts.snapshot, {}), key=lambda one: (-one.offline, -one.under_replicated, one.topic)
     )
     sections = [
         missing,
@@ -220,7 +219,7 @@ def render(facts: Facts) -> str:
 def _tiles(facts: Facts) -> list[Tile]:
     states, controller = facts.brokers, facts.metadata.controller_id
     live = sum(one.state == "up" for one in states)
-    counts = count_partitions(facts.metadata)
+    counts = count_partitions(facts.snapshot)
     not_in_sync = f"{counts.under_replicated:,} not in sync, {counts.offline:,} offline"
     all_in_sync = not counts.under_replicated and not counts.offline
     worst = next(iter(group_lags(facts.snapshot).most_common(1)), None)

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import BinaryIO
 
-from klog.admin.answers import check_partitions
 from klog.admin.settings import setting_of
 from klog.admin.topics import create_topic
 from klog.admin.waiting import tell_waiting, why_not_taken
@@ -109,7 +108,7 @@ async def produce(
     """
     node = await _existing_or_made(cluster, topic, options.create, note)
     if options.partition is not None:
-        check_partitions(node, [options.partition])
+        node.check([options.partition])
     if options.audit is None and await _setting(cluster, topic, "klog.audit.enable") == "true":
         options = replace(options, audit=True)
     sender = Sender(cluster.bootstrap, topic, options, timeout_s=cluster.timeout_s, rejects=rejects)

@@ -61,7 +61,7 @@ async def look(
     deadline = asyncio.get_running_loop().time() + wait_s
     while True:
         snapshot = await take_snapshot(where, chosen, last_addresses)
-        found = judge(snapshot, chosen, max_lag)
+        found = judge(snapshot, max_lag)
         if not found or asyncio.get_running_loop().time() + LOOK_AGAIN_S > deadline:
             return Answer(snapshot, found)
         await asyncio.sleep(LOOK_AGAIN_S)
@@ -73,7 +73,7 @@ async def with_causes(
     """The answer with what history says of why. What cannot be read of it is left out: the findings stand without."""
     snapshot, findings = answer
     sought = [one for one in causes(findings) if one.kind in KINDS]
-    if snapshot.metadata is None or not sought:
+    if not snapshot.answers or not sought:
         return answer
     try:
         connected = await cluster()

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from klog.admin.answers import check_partitions
 from klog.client.cluster import Cluster
 from klog.client.metadata import TopicNode
 from klog.client.positions import EARLIEST, END, Anchor, Position
@@ -191,7 +190,7 @@ async def spans_of(
     for topic in dict.fromkeys(topics):
         node = await cluster.topic(topic)
         chosen = list(node.partitions) if partitions is None else list(partitions)
-        check_partitions(node, chosen)
+        node.check(chosen)
         if replica is not None:
             chosen = await _replicated_by(cluster, node, chosen, replica, are_named=partitions is not None)
         names += node.names(chosen)

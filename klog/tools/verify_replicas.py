@@ -18,8 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from klog.admin.answers import code_and_message
-from klog.client.answers import check, error_in
+from klog.client.answers import check, code_and_message, error_in
 from klog.client.cluster import Cluster
 from klog.client.metadata import PartitionNode, TopicNode
 from klog.client.partition_requests import by_partition, by_topic

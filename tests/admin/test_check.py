@@ -15,13 +15,13 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from klog.admin.group_lag import LagRow
-from klog.admin.health.certificates import CertificateFact
 from klog.admin.health.findings import Finding, causes, in_order
 from klog.admin.health.group_looks import GroupLook
-from klog.admin.health.rules import SUBJECTS, judge
+from klog.admin.health.rules import judge
 from klog.admin.health.screen import summary
-from klog.admin.health.snapshot import LogDirFact, ServerFact, Snapshot
+from klog.admin.health.snapshot import NO_METADATA, CertificateFact, ServerFact, Snapshot
 from klog.admin.health.verdict import count_partitions, verdict
+from klog.admin.log_dirs import LogDirFact
 from klog.admin.quarantine import LostRow
 from klog.client.metadata import BrokerNode, Metadata, PartitionNode, TopicNode
 from klog.coordination.embedded import ZooKeeperServer
@@ -67,7 +67,6 @@ def well() -> Snapshot:
 
 
 def change_partition(snapshot: Snapshot, number: int, **values: object) -> None:
-    assert snapshot.metadata is not None
     topic = snapshot.metadata.topics["t"]
     partitions = dict(topic.partitions)
     partitions[number] = partitions[number]._replace(**values)  # type: ignore[arg-type]
@@ -76,7 +75,6 @@ def change_partition(snapshot: Snapshot, number: int, **values: object) -> None:
 
 def kill(snapshot: Snapshot, broker: int) -> None:
     """A broker is gone and its partitions are led by others."""
-    assert snapshot.metadata is not None
     snapshot.metadata = snapshot.metadata._replace(
         brokers={number: node for number, node in snapshot.metadata.brokers.items() if number != broker}
     )
@@ -88,11 +86,11 @@ def kill(snapshot: Snapshot, broker: int) -> None:
 
 
 def kinds(snapshot: Snapshot, max_lag: int | None = None) -> list[str]:
-    return [one.kind for one in judge(snapshot, SUBJECTS, max_lag)]
+    return [one.kind for one in judge(snapshot, max_lag)]
 
 
 def test_all_is_well() -> None:
-    assert judge(well(), SUBJECTS, 0) == []
+    assert judge(well(), 0) == []
 
 
 Trouble = Callable[[Snapshot], object]
@@ -143,7 +141,6 @@ def both(*troubles: Trouble) -> Trouble:
 
 def share_hosts(snapshot: Snapshot) -> None:
     """Partition 0 is on one host alone; of the others no host has two replicas."""
-    assert snapshot.metadata is not None
     hosts = {1: "x", 2: "x", 3: "y", 4: "z"}
     snapshot.metadata = snapshot.metadata._replace(
         brokers={number: BrokerNode(number, host, 9000 + number, None) for number, host in hosts.items()}
@@ -156,13 +153,11 @@ def share_hosts(snapshot: Snapshot) -> None:
 
 
 def collide(snapshot: Snapshot) -> None:
-    assert snapshot.metadata is not None
     topic = snapshot.metadata.topics["t"]
     snapshot.metadata = snapshot.metadata._replace(topics={"t": topic, "a.b": topic, "a_b": topic})
 
 
 def no_controller(snapshot: Snapshot) -> None:
-    assert snapshot.metadata is not None
     snapshot.metadata = snapshot.metadata._replace(controller_id=None)
 
 
@@ -177,7 +172,7 @@ hangs = has(silent={2: "no answer to ApiVersions within 2.5 s"}, hung={2: "h:900
 cut = lost(4, "cut", "lost")
 deleting = has(deletions={"t": NOW_MS - 60_000})
 server_down = server(1, None, "Connection refused")
-down = has(metadata=None, no_brokers="no broker answers")
+down = has(metadata=NO_METADATA, no_brokers="no broker answers")
 gone_zookeeper = has(no_zookeeper="connection refused")
 large_batches = both(
     has(max_bytes={"t": 5_000_000, "u": 1_000}),
@@ -228,14 +223,14 @@ def test_each_trouble_is_found_and_nothing_else(expected: str, trouble: Trouble)
     snapshot = well()
     trouble(snapshot)
     assert kinds(snapshot) == expected.split()
-    for one in judge(snapshot, SUBJECTS):
+    for one in judge(snapshot):
         assert one.what and one.found and one.expected and one.do
 
 
 def test_a_dead_broker_is_one_finding_beside_its_partitions() -> None:
     snapshot = well()
     kill(snapshot, 3)
-    found = judge(snapshot, SUBJECTS)
+    found = judge(snapshot)
     assert {one.kind for one in found} == {"dead-broker", "under-replicated", "at-min-isr"}
     assert [one.because for one in found] == [None, "broker 3", "broker 3"]
     (shown,) = causes(found)
@@ -257,10 +252,10 @@ def test_a_broker_that_has_just_died_and_is_still_registered_is_dead_and_nothing
 def test_a_hole_is_filled_from_a_replica_that_has_the_messages(broker: int, help_: str) -> None:
     snapshot = well()
     lost(None, "magic 7", "damaged", broker=broker)(snapshot)
-    (one,) = judge(snapshot, SUBJECTS)
+    (one,) = judge(snapshot)
     assert one.do.startswith(help_)
     change_partition(snapshot, 0, replicas=(broker,), isr=(broker,), leader=broker)
-    assert any(one.kind == "damage" and "lost show" in one.do for one in judge(snapshot, SUBJECTS))
+    assert any(one.kind == "damage" and "lost show" in one.do for one in judge(snapshot))
 
 
 def two_dead() -> Snapshot:
@@ -272,13 +267,12 @@ def two_dead() -> Snapshot:
 
 def test_two_dead_brokers_are_one_cause_and_all_that_they_do_is_its_consequence() -> None:
     snapshot = two_dead()
-    found = judge(snapshot, SUBJECTS)
+    found = judge(snapshot)
     assert [one.what for one in causes(found)] == ["brokers 2,3"]
     assert {one.because for one in found[1:]} == {"brokers 2,3"} and "6 replicas" in found[0].found
     assert [one.split(":")[0].split()[0] for one in found[0].consequences] == ["3"]
     assert verdict(snapshot, found).word == "BROKEN"
-    counts = count_partitions(snapshot.metadata, snapshot.min_isr) if snapshot.metadata else None
-    assert counts == (1, 3, 3, 0, 3, 0)
+    assert count_partitions(snapshot) == (1, 3, 3, 0, 3, 0)
 
 
 @each(
@@ -298,17 +292,17 @@ def test_two_dead_brokers_are_one_cause_and_all_that_they_do_is_its_consequence(
 def test_the_verdict_is_the_worst_that_users_feel(trouble: Trouble, word: str) -> None:
     snapshot = well()
     trouble(snapshot)
-    found = verdict(snapshot, judge(snapshot, SUBJECTS))
+    found = verdict(snapshot, judge(snapshot))
     assert found.word == word and bool(found.said) == (word != "OK")
 
 
 def test_a_wrong_chroot_is_not_a_zookeeper_that_has_lost_its_data() -> None:
     snapshot = well()
     snapshot.other_cluster = ""
-    (empty,) = judge(snapshot, SUBJECTS)
+    (empty,) = judge(snapshot)
     assert "zookeeper rebuild" in empty.do
     snapshot.own_zookeeper = "z:2181/klog"
-    (wrong,) = judge(snapshot, SUBJECTS)
+    (wrong,) = judge(snapshot)
     assert "`klog status -z z:2181/klog`" in wrong.do and "rebuild" not in wrong.do
     assert (empty.kind, wrong.severity) == ("zookeeper-empty", "critical")
 
@@ -319,7 +313,7 @@ def test_a_chroot_that_has_no_cluster_is_no_zookeeper_that_is_down() -> None:
     gone_zookeeper(snapshot)
     of_one_that_is_down = verdict(snapshot, ())
     snapshot.no_chroot, snapshot.zookeeper_do = True, "z:2181/klog"
-    (found,) = (one for one in judge(snapshot, SUBJECTS) if one.kind == "no-zookeeper")
+    (found,) = (one for one in judge(snapshot) if one.kind == "no-zookeeper")
     assert found.do == snapshot.zookeeper_do
     assert verdict(snapshot, ()).said != of_one_that_is_down.said
 
@@ -329,36 +323,34 @@ def test_a_part_that_could_not_be_asked_is_null_for_machines() -> None:
     assert summary(snapshot, [])["groups"] is None, "they were not asked"
     down(snapshot)
     gone_zookeeper(snapshot)
-    about = summary(snapshot, judge(snapshot, SUBJECTS))
+    about = summary(snapshot, judge(snapshot))
     assert {name for name, value in about.items() if value is None} >= {"brokers", "zookeeper", "partitions", "groups"}
 
 
 def test_of_two_dead_brokers_one_hangs() -> None:
     snapshot = two_dead()
     snapshot.hung_addresses, snapshot.located = ["h:9003"], {2: "h:9002", 3: "h:9003"}
-    found = {one.what: one for one in judge(snapshot, SUBJECTS)}
+    found = {one.what: one for one in judge(snapshot)}
     assert "kill -CONT" in found["broker 3"].do and "h:9003" in found["broker 3"].found
     assert found["broker 2"].do.startswith("start it") and "h:9003" not in found["broker 2"].found
     snapshot.located = {}
-    found = {one.what: one for one in judge(snapshot, SUBJECTS)}
+    found = {one.what: one for one in judge(snapshot)}
     assert "kill -CONT" in found["broker 2"].do == found["broker 3"].do, "which one hangs is not known"
 
 
 def test_no_advice_that_would_be_refused() -> None:
     snapshot = well()
     kill(snapshot, 3)
-    dead = next(one for one in judge(snapshot, SUBJECTS) if one.kind == "dead-broker")
+    dead = next(one for one in judge(snapshot) if one.kind == "dead-broker")
     assert "remove-broker" not in dead.do, "two brokers cannot have three replicas"
     snapshot = well()
     change_partition(snapshot, 0, isr=(2,), leader=2)
-    unpreferred = next(one for one in judge(snapshot, SUBJECTS) if one.kind == "unpreferred-leaders")
+    unpreferred = next(one for one in judge(snapshot) if one.kind == "unpreferred-leaders")
     assert unpreferred.do.startswith("wait until broker 1 is in sync")
     snapshot = well()
     uneven(snapshot)
     kill(snapshot, 3)
-    assert (
-        "--replication-factor 2" in next(one for one in judge(snapshot, SUBJECTS) if one.kind.startswith("uneven")).do
-    )
+    assert "--replication-factor 2" in next(one for one in judge(snapshot) if one.kind.startswith("uneven")).do
 
 
 def test_causes_of_causes() -> None:
@@ -391,10 +383,10 @@ def test_members_of_groups() -> None:
     snapshot.group_looks = [replace(look, unowned=(TopicPartition("t", 1),))]
     assert kinds(snapshot) == ["unowned-partitions"]
     snapshot.group_looks = [replace(look, gone=("old",))]
-    (gone,) = judge(snapshot, SUBJECTS)
+    (gone,) = judge(snapshot)
     assert (gone.kind, "topic create old" in gone.do) == ("topic-gone", True)
     snapshot.deleted.add("old")
-    assert "topic restore old" in judge(snapshot, SUBJECTS)[0].do
+    assert "topic restore old" in judge(snapshot)[0].do
     snapshot.group_looks = [replace(look, members=())]
     assert kinds(snapshot) == [], "nothing is unread"
     snapshot.groups = [read(5, 0, 9, lag=2)]
@@ -417,10 +409,10 @@ def test_members_of_groups() -> None:
     snapshot.groups = [read(5, 2, 200, lag=3, waits_ms=600_000, committed_ms=NOW_MS - 600_000)]
     assert kinds(snapshot) == ["group-stopped"]
     change_partition(snapshot, 0, leader=None, isr=(9,))
-    stopped = next(one for one in judge(snapshot, SUBJECTS) if one.kind == "group-stopped")
+    stopped = next(one for one in judge(snapshot) if one.kind == "group-stopped")
     assert stopped.because == "topic t"
     snapshot.groups = [read(5, topic="gone")]
-    gone = next(one for one in judge(snapshot, SUBJECTS) if one.kind == "offset-without-topic")
+    gone = next(one for one in judge(snapshot) if one.kind == "offset-without-topic")
     assert "group delete" not in gone.do, "a group with members cannot be deleted"
 
 
@@ -428,7 +420,7 @@ def test_offline_says_which_broker_to_start() -> None:
     snapshot = well()
     kill(snapshot, 3)
     change_partition(snapshot, 2, leader=None, isr=(3,))
-    found = next(one for one in judge(snapshot, SUBJECTS) if one.kind == "offline-partitions")
+    found = next(one for one in judge(snapshot) if one.kind == "offline-partitions")
     assert found.do.startswith("start broker 3:")
     assert "partitions 2 (1 of 3)" in found.found
 
@@ -437,7 +429,7 @@ def test_a_deletion_that_waits_for_a_broker_names_it() -> None:
     snapshot = well()
     kill(snapshot, 3)
     deleting(snapshot)
-    (one,) = [one for one in judge(snapshot, SUBJECTS) if one.kind == "deletion-stalls"]
+    (one,) = [one for one in judge(snapshot) if one.kind == "deletion-stalls"]
     assert one.do.startswith("start broker 3:")
     snapshot.deletions = {"t": NOW_MS - 1_000}
     assert "deletion-stalls" not in kinds(snapshot)
@@ -450,15 +442,15 @@ def test_a_deletion_that_waits_for_a_broker_names_it() -> None:
 def test_what_zookeeper_keeps_is_held_against_its_heap(nodes: int, heap_mib: int, expected: list[str]) -> None:
     snapshot = well()
     server(0, "standalone", None, ServerSize(nodes, 152 << 20, heap_mib << 20))(snapshot)
-    assert [one.severity for one in judge(snapshot, ["zookeeper"])] == expected
+    assert [one.severity for one in judge(snapshot)] == expected
 
 
 def test_zookeeper_without_quorum_is_critical() -> None:
     snapshot = well()
     server_down(snapshot)
-    assert [one.severity for one in judge(snapshot, ["zookeeper"])] == ["warning"]
+    assert [one.severity for one in judge(snapshot)] == ["warning"]
     snapshot.servers[0] = ServerFact("z0:2181", "read-only", None)
-    assert [one.severity for one in judge(snapshot, ["zookeeper"])] == ["critical"] * 2
+    assert [one.severity for one in judge(snapshot)] == ["critical"] * 2
 
 
 @each(
@@ -493,10 +485,10 @@ def test_leaders_to_elect_are_one_finding_and_no_advice_to_elect_a_broker_that_h
     snapshot = well()
     change_partition(snapshot, 0, leader=3)
     change_partition(snapshot, 1, leader=3)
-    (found,) = judge(snapshot, SUBJECTS)
+    (found,) = judge(snapshot)
     assert (found.what, found.kind) == ("brokers 1,2", "unpreferred-leaders") and " 2 of 2 " in found.found
     silent(snapshot)
-    assert [(one.kind, one.what) for one in causes(judge(snapshot, SUBJECTS))] == [
+    assert [(one.kind, one.what) for one in causes(judge(snapshot))] == [
         ("silent-broker", "broker 2"),
         ("unpreferred-leaders", "broker 1"),
     ]
@@ -507,9 +499,8 @@ def test_only_what_is_asked_for_is_judged() -> None:
     cut(snapshot)
     unpreferred(snapshot)
     server_down(snapshot)
-    assert [one.kind for one in judge(snapshot, ["topics"])] == ["lost"]
-    assert [one.kind for one in judge(snapshot, ["brokers"])] == ["unpreferred-leaders"]
-    assert [one.kind for one in judge(snapshot, ["zookeeper"])] == ["zookeeper-down"]
+    for asked, kind in (("topics", "lost"), ("brokers", "unpreferred-leaders"), ("zookeeper", "zookeeper-down")):
+        assert kinds(replace(snapshot, asked=(asked,))) == [kind]
 
 
 # --- With a real broker -----------------------------------------------------------------------------------------------

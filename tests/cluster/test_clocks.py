@@ -99,6 +99,4 @@ def test_the_odd_one_differs_from_most(others_ms: list[int], ahead_ms: int) -> N
 )
 def test_check_names_the_broker(clocks: dict[int, int], named: list[int]) -> None:
     snapshot = Snapshot(metadata=Metadata("c", 1, {}, {}, {}), clocks=clocks)
-    assert [one.what for one in judge(snapshot, ["brokers"]) if one.kind == "clock-skew"] == [
-        f"broker {one}" for one in named
-    ]
+    assert [one.what for one in judge(snapshot) if one.kind == "clock-skew"] == [f"broker {one}" for one in named]

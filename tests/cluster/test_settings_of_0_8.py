@@ -63,7 +63,7 @@ def test_what_does_not_fit_is_told_at_the_start_and_by_check(flush: dict[str, st
     names = ("log.flush.interval.messages", "log.flush.interval.ms", "replica.lag.time.max.ms")
     snapshot = Snapshot(now_ms=0, metadata=Metadata("c", 1, {}, {}, {}))
     snapshot.settings = {1: {name: str(config.integer(name)) for name in names}}
-    assert len([one for one in judge(snapshot, ["brokers"]) if one.kind == "rare-flushes"]) == told
+    assert len([one for one in judge(snapshot) if one.kind == "rare-flushes"]) == told
 
 
 def test_a_file_of_clients_with_a_large_chunk_is_taken(tmp_path: Path) -> None:

@@ -234,7 +234,7 @@ def test_one_that_ends_keeps_the_others_from_being_waited_for(tmp_path: Path, po
         Part("broker", 2, f"127.0.0.1:{port}", log, None),
     ]
     with pytest.raises(HostError, match="broker 2 ended") as caught:
-        await_serving(parts, time.monotonic() + 60, log_begins={2: len("earlier\n")})
+        await_serving(parts, time.monotonic() + 60, log_begins={"broker 2": len("earlier\n")})
     assert "REASON" in caught.value.message and "earlier" not in caught.value.message
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 
 import pytest
@@ -29,7 +28,7 @@ def term(zk: ZooKeeper) -> ControllerTerm:
 
 
 def entries(zk: ZooKeeper, root: str) -> dict[str, str | None]:
-    return {row.path: row.entry for row in asyncio.run(registries.tree(zk, root))}
+    return {row.path: row.entry for row in registries.tree(zk, root)}
 
 
 def test_entries_of_registries_are_decoded(zk: ZooKeeper, term: ControllerTerm) -> None:
@@ -47,7 +46,7 @@ def test_entries_of_registries_are_decoded(zk: ZooKeeper, term: ControllerTerm) 
     assert "brokerid=1" in (found["/controller"] or "").split()
     assert "generation=7" in (found["/klog/groups/g"] or "").split(), "a compressed one"
     assert found["/brokers/ids"] is found["/klog/acts"] is None
-    assert "brokerid=1" in str(asyncio.run(registries.get_node(zk, "/controller")).entry)
+    assert "brokerid=1" in str(registries.get_node(zk, "/controller").entry)
 
 
 def test_what_is_no_entry_is_shown_all_the_same(zk: ZooKeeper) -> None:
@@ -59,25 +58,25 @@ def test_what_is_no_entry_is_shown_all_the_same(zk: ZooKeeper) -> None:
 
 def test_raw(zk: ZooKeeper, term: ControllerTerm) -> None:
     def listed(path: str) -> list[str]:
-        return [row.path for row in asyncio.run(registries.list_nodes(zk, path))]
+        return [row.path for row in registries.list_nodes(zk, path)]
 
     top = ["admin", "brokers", "cluster", "config", "consumers", "controller", "controller_epoch", "klog"]
     assert listed("/") == [f"/{name}" for name in top]
     assert listed("/brokers/ids/") == ["/brokers/ids/1", "/brokers/ids/12"]
     assert listed("/brokers/ids/1") == []
-    nodes = [row.path for row in asyncio.run(registries.tree(zk, "/brokers"))]
+    nodes = [row.path for row in registries.tree(zk, "/brokers")]
     assert nodes == ["/brokers", "/brokers/ids", "/brokers/ids/1", "/brokers/ids/12", "/brokers/topics"]
-    shallow = [row.path for row in asyncio.run(registries.tree(zk, "/brokers", depth=1))]
+    shallow = [row.path for row in registries.tree(zk, "/brokers", depth=1)]
     assert shallow == ["/brokers", "/brokers/ids", "/brokers/topics"]
-    assert [row.path for row in asyncio.run(registries.tree(zk, "/", depth=0))] == ["/"]
-    data = asyncio.run(registries.get_node(zk, "/controller_epoch"))
+    assert [row.path for row in registries.tree(zk, "/", depth=0)] == ["/"]
+    data = registries.get_node(zk, "/controller_epoch")
     assert (data.data, data.version, data.session) == (b"1", 1, None)
-    stat = asyncio.run(registries.stat_node(zk, "/controller"))
+    stat = registries.stat_node(zk, "/controller")
     found = zk.exists("/controller")
     assert found is not None
     assert (stat.c_zxid, stat.data_version, stat.data_length) == (found.created_zxid, 0, found.data_bytes)
     assert (stat.ephemeral_owner, stat.holder) == (f"{zk.session_id:#x}", "broker 1 (h:9092)")
-    assert asyncio.run(registries.stat_node(zk, "/controller_epoch")).holder is None
+    assert registries.stat_node(zk, "/controller_epoch").holder is None
 
 
 @each("verb", [registries.list_nodes, registries.tree, registries.get_node, registries.stat_node])
@@ -85,7 +84,7 @@ def test_what_is_missing_is_told_with_the_nearest_that_is_there(
     zk: ZooKeeper, term: ControllerTerm, verb: Callable[..., object]
 ) -> None:
     with pytest.raises(NoNode, match="/brokers/ids/7/x") as caught:
-        asyncio.run(verb(zk, "/brokers/ids/7/x"))  # type: ignore[arg-type]
+        verb(zk, "/brokers/ids/7/x")  # type: ignore[arg-type]
     assert str(caught.value.hint).endswith(" /brokers/ids")
 
 

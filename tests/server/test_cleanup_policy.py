@@ -9,9 +9,9 @@ from collections.abc import Callable
 import pytest
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
-from klog.admin.health.odds import UNCOMPACTED_BYTES
 from klog.admin.health.rules import judge
 from klog.admin.health.snapshot import Snapshot
+from klog.admin.health.topic_rules import UNCOMPACTED_BYTES
 from klog.client.metadata import Metadata
 from klog.config import BrokerConfig, LogConfig
 from tests.broker_fixture import RunningBroker
@@ -64,8 +64,8 @@ def described(broker: RunningBroker, topic: str) -> dict[str, int]:
 
 
 def test_check_tells_what_it_costs() -> None:
-    snapshot = Snapshot(metadata=Metadata("c", 1, {}, {}, {}))
+    snapshot = Snapshot(asked=("topics",), metadata=Metadata("c", 1, {}, {}, {}))
     snapshot.uncompacted = {"small": UNCOMPACTED_BYTES - 1, "large": UNCOMPACTED_BYTES}
-    (finding,) = judge(snapshot, ["topics"])
+    (finding,) = judge(snapshot)
     assert (finding.kind, finding.what) == ("not-compacted", "topic large")
     assert f"{UNCOMPACTED_BYTES:,}" in finding.found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -52,11 +51,8 @@ def test_brokers_that_start_together_have_one_secret_and_show_it_nowhere(make_br
         settings = ask(broker.bootstrap, ApiKey.DESCRIBE_CONFIGS, 2, resources=[resource], include_synonyms=True)
         assert secret.text not in str(settings)
 
-    async def shown() -> bytes:
-        return (await registries.get_node(session, paths.SECRET)).data
-
     with session_of(both[0].zookeeper) as session:
-        assert secret.text.encode() not in asyncio.run(shown())
+        assert secret.text.encode() not in registries.get_node(session, paths.SECRET).data
 
 
 def test_zookeepers_copy_that_is_lost_is_put_back_and_one_that_differs_is_refused(make_broker: MakeBroker) -> None:

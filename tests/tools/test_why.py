@@ -11,7 +11,7 @@ import pytest
 from klog.admin.group_lag import LagRow
 from klog.admin.health.findings import Finding
 from klog.admin.health.local_brokers import LocalBroker, LogLine
-from klog.admin.health.snapshot import LogDirFact
+from klog.admin.log_dirs import LogDirFact
 from klog.admin.quarantine import LostRow
 from klog.coordination.group_states import COORDINATOR, GroupState
 from klog.coordination.groups import Group, Member

@@ -14,7 +14,7 @@ from pathlib import Path
 from klog.admin.acts import ActRow
 from klog.admin.health.group_looks import GroupLook
 from klog.admin.health.local_brokers import LocalBroker
-from klog.admin.health.rules import SUBJECTS, judge
+from klog.admin.health.rules import judge
 from klog.admin.health.screen import screen
 from klog.admin.health.snapshot import Snapshot
 from tests.admin.test_check import NOW_MS, down, gone_zookeeper, kill, read, two_dead, unpreferred, well
@@ -76,7 +76,7 @@ CASES: dict[str, Callable[[], Snapshot]] = {
 
 def drawn(make: Callable[[], Snapshot], width: int) -> str:
     snapshot = make()
-    findings = judge(snapshot, SUBJECTS)
+    findings = judge(snapshot)
     if findings and findings[0].kind == "dead-broker":
         what = findings[0].what
         cause = f"{what} went down at 2023-11-14 22:11:02 (event broker-down: connections are refused)"

@@ -15,14 +15,14 @@ from klog.names import counted
 TOPICS_NAMED_MAX: Final = 5
 
 
-def dead_brokers(snapshot: Snapshot, metadata: Metadata) -> Iterator[Finding]:
+def dead_brokers(snapshot: Snapshot) -> Iterator[Finding]:
     """Brokers that assignments name and that do not live. Those that are to be started alone are one finding."""
     just_dead: dict[int, int] = {}
-    for broker, replicas in sorted(replicas_of_dead(metadata).items()):
+    for broker, replicas in sorted(replicas_of_dead(snapshot.metadata).items()):
         address = snapshot.located.get(broker)
         if never_was(snapshot, broker):
             found = f"has never been registered; it is assigned {counted(replicas, 'replica')}"
-            do = never_was_do(snapshot, metadata, broker)
+            do = never_was_do(snapshot, broker)
         elif address is not None and address in snapshot.hung_addresses:
             found = f"not alive; it has {counted(replicas, 'replica')}. It hangs: {_takes(address)}"
             do = hangs_do(snapshot, [address], broker)
@@ -37,7 +37,7 @@ def dead_brokers(snapshot: Snapshot, metadata: Metadata) -> Iterator[Finding]:
     if just_dead:
         replicas_of_all = counted(sum(just_dead.values()), "replica")
         found = f"not alive; {'they have' if len(just_dead) > 1 else 'it has'} {replicas_of_all}"
-        do = _start_dead(snapshot, metadata, list(just_dead))
+        do = _start_dead(snapshot, list(just_dead))
         yield Finding(CRITICAL, brokers_named(just_dead), found, "alive", do, "dead-broker")
 
 
@@ -45,14 +45,14 @@ def _takes(addresses: str) -> str:
     return f"{addresses} accepts connections but does not answer"
 
 
-def _start_dead(snapshot: Snapshot, metadata: Metadata, brokers: Sequence[int]) -> str:
+def _start_dead(snapshot: Snapshot, brokers: Sequence[int]) -> str:
     """What helps brokers that are dead and do not hang."""
     ways = {broker: how_to_start(snapshot, broker) for broker in brokers}
     if len({*ways.values()}) == 1:
         do = f"start {'them' if len(ways) > 1 else 'it'}{ways[brokers[0]]}"
     else:
         do = "; ".join(f"start broker {broker}{way}" for broker, way in ways.items())
-    if len(brokers) == 1 and can_be_replaced(metadata, brokers[0]):
+    if len(brokers) == 1 and can_be_replaced(snapshot.metadata, brokers[0]):
         do += f"; or `klog reassign plan --remove-broker {brokers[0]}`"
     first = mend_first(snapshot, brokers)
     logged = next((broker for broker in brokers if broker in snapshot.here), None)
@@ -74,23 +74,23 @@ def never_was(snapshot: Snapshot, broker: int) -> bool:
     return snapshot.ever_registered is not None and broker not in snapshot.ever_registered
 
 
-def never_was_do(snapshot: Snapshot, metadata: Metadata, broker: int) -> str:
+def never_was_do(snapshot: Snapshot, broker: int) -> str:
     """What helps against a broker that only assignments know."""
     do = f"start a broker of this id: `klog broker start --id {broker} ...`"
-    unled = _topics_for_want_of(snapshot, metadata, broker)
+    unled = _topics_for_want_of(snapshot, broker)
     if unled:
         named = " ".join(map(shlex.quote, unled[:TOPICS_NAMED_MAX]))
         do += f"; or `klog topic delete {named}`: it has no messages"
-    if can_be_replaced(metadata, broker):
+    if can_be_replaced(snapshot.metadata, broker):
         do += f"; or `klog reassign plan --remove-broker {broker}`"
     return do
 
 
-def _topics_for_want_of(snapshot: Snapshot, metadata: Metadata, broker: int) -> list[str]:
+def _topics_for_want_of(snapshot: Snapshot, broker: int) -> list[str]:
     """Topics of which no partition has ever had a replica, and this broker is one of those that it lacks."""
     return [
         name
-        for name, topic in metadata.topics.items()
+        for name, topic in snapshot.metadata.topics.items()
         if any(broker in one.replicas for one in topic.partitions.values())
         and all(is_nowhere(snapshot, one) for one in topic.partitions.values())
     ]
@@ -154,6 +154,17 @@ def start(snapshot: Snapshot, ids: Sequence[int]) -> str:
     if snapshot.hung_addresses and may_hang:
         return f"bring {brokers_named(ids)} back (`klog status brokers`)"
     return f"start {brokers_named(ids)}"
+
+
+def blamed(snapshot: Snapshot, brokers: Sequence[int]) -> str | None:
+    """WHAT of the finding about the first of these brokers that does not serve, or whose disk does not."""
+    for broker in brokers:
+        if snapshot.is_away(broker):
+            return f"broker {broker}"
+    for one in snapshot.log_dirs:
+        if one.broker in brokers and (one.error is not None or one.is_full):
+            return f"broker {one.broker}, log dir {one.path}"
+    return None
 
 
 def brokers_named(ids: Collection[int]) -> str:

@@ -9,7 +9,6 @@ from typing import Final
 from klog.admin.group_lag import LagRow
 from klog.admin.health.findings import WARNING, Finding
 from klog.admin.health.snapshot import Snapshot
-from klog.client.metadata import Metadata
 from klog.coordination import paths
 from klog.names import counted, first_few
 from klog.render.value_texts import duration_text, moment_text
@@ -23,27 +22,27 @@ FAR_BEHIND_MS: Final = 3_600_000
 NAMED_MAX: Final = 5
 
 
-def groups(snapshot: Snapshot, metadata: Metadata, max_lag: int | None) -> Iterator[Finding]:
+def groups(snapshot: Snapshot, max_lag: int | None) -> Iterator[Finding]:
     """The findings about groups."""
-    yield from _offsets(snapshot, metadata, max_lag)
+    yield from _offsets(snapshot, max_lag)
     if max_lag is None:
-        yield from _never_committed(snapshot, metadata)
-    yield from _stopped(snapshot, metadata)
+        yield from _never_committed(snapshot)
+    yield from _stopped(snapshot)
     yield from _far_behind(snapshot)
-    yield from _no_member(snapshot, metadata)
+    yield from _no_member(snapshot)
     yield from _members(snapshot)
 
 
-def _offsets(snapshot: Snapshot, metadata: Metadata, max_lag: int | None) -> Iterator[Finding]:
+def _offsets(snapshot: Snapshot, max_lag: int | None) -> Iterator[Finding]:
     for one in _positions(snapshot):
         what, group = f"group {one.group}, partition {one.place}", str(one.group)
         offset, start, end = one.current_offset, one.log_start_offset, one.log_end_offset
-        if one.place.topic not in metadata.topics:
+        if one.place.topic not in snapshot.metadata.topics:
             node = f"/consumers/{group}/offsets/{one.topic}"
             lives = any(look.name == group and look.members for look in snapshot.group_looks)
             do = f"delete {node}" if lives else f"`klog group delete {shlex.quote(group)}`, or delete {node}"
             yield Finding(WARNING, what, "no such topic", "a topic", do, "offset-without-topic")
-        elif one.place.partition not in metadata.topics[one.place.topic].partitions:
+        elif one.place.partition not in snapshot.metadata.topics[one.place.topic].partitions:
             do = f"delete {paths.consumer_offset(group, *one.place)}"
             yield Finding(WARNING, what, "no such partition", "a partition", do, "offset-without-partition")
         elif offset is None:
@@ -66,10 +65,10 @@ def _offsets(snapshot: Snapshot, metadata: Metadata, max_lag: int | None) -> Ite
             yield Finding(WARNING, what, found, f"at most {max_lag:,}", do, "lag")
 
 
-def _never_committed(snapshot: Snapshot, metadata: Metadata) -> Iterator[Finding]:
+def _never_committed(snapshot: Snapshot) -> Iterator[Finding]:
     """Groups whose members read, and have not committed anything for a while."""
     for look in snapshot.group_looks:
-        mine = [one for one in _positions(snapshot) if one.group == look.name and one.topic in metadata.topics]
+        mine = [one for one in _positions(snapshot) if one.group == look.name and one.topic in snapshot.metadata.topics]
         never = [one.place for one in mine if one.current_offset is None]
         if not look.members or not never or len(never) < len(mine) or snapshot.now_ms - look.since_ms < PATIENCE_MS:
             continue
@@ -78,12 +77,12 @@ def _never_committed(snapshot: Snapshot, metadata: Metadata) -> Iterator[Finding
         yield Finding(WARNING, f"group {look.name}", found, "committed offsets", do, "never-committed")
 
 
-def _stopped(snapshot: Snapshot, metadata: Metadata) -> Iterator[Finding]:
+def _stopped(snapshot: Snapshot) -> Iterator[Finding]:
     for name, mine in _by_group(one for one in snapshot.groups if _is_stopped(snapshot, one)):
         longest_ms = max(map(_waits_ms, mine))
         first = mine[0].place
-        node = metadata.topics[first.topic].partitions.get(first.partition) if first.topic in metadata.topics else None
-        because = f"topic {first.topic}" if node is not None and node.leader is None else None
+        is_led = first.topic not in snapshot.metadata.topics or snapshot.metadata.leader_of(first) is not None
+        because = None if is_led else f"topic {first.topic}"
         waited = f"messages wait for {duration_text(longest_ms)}"
         found = f"stopped moving in {_named([one.place for one in mine])}: {waited}, and nothing is committed"
         do = f"`klog status group {shlex.quote(name)}`"
@@ -100,10 +99,10 @@ def _far_behind(snapshot: Snapshot) -> Iterator[Finding]:
         yield Finding(WARNING, f"group {name}", found, "messages read within an hour", do, "group-far-behind")
 
 
-def _no_member(snapshot: Snapshot, metadata: Metadata) -> Iterator[Finding]:
+def _no_member(snapshot: Snapshot) -> Iterator[Finding]:
     """Groups without a member, while messages wait for them."""
     for look in snapshot.group_looks:
-        mine = [one for one in _positions(snapshot) if one.group == look.name and one.topic in metadata.topics]
+        mine = [one for one in _positions(snapshot) if one.group == look.name and one.topic in snapshot.metadata.topics]
         unread = sum(one.lag or 0 for one in mine)
         since_ms = look.since_ms or max(map(_committed_ms, mine), default=0)
         if look.members or not unread or snapshot.now_ms - since_ms < PATIENCE_MS:

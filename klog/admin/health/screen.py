@@ -99,7 +99,7 @@ def _parts(snapshot: Snapshot, found: PartitionCounts | None, width: int) -> Ite
         return
     troubles = [
         (found.under_replicated, "under-replicated"),
-        (found.refusing or 0, "refuse acks=all"),
+        (found.refusing, "refuse acks=all"),
         (found.offline, "without a leader"),
         (found.hanging, "led by a broker that hangs"),
     ]
@@ -120,15 +120,13 @@ def _brokers(snapshot: Snapshot) -> tuple[str, str]:
         return "unknown", snapshot.no_brokers or "no broker answers"
     up = sum(one.state == "up" for one in states)
     named = [one for one in states if len(states) <= BROKERS_MAX or one.state != "up"]
-    live = {} if snapshot.metadata is None else snapshot.metadata.brokers
-    controller = None if snapshot.metadata is None else snapshot.metadata.controller_id
+    controller = snapshot.metadata.controller_id
     texts = [f"{one.broker}{'*' if one.broker == controller else ''} {one.state}" for one in named]
     if len(named) < len(states):
         texts = texts[:BROKERS_MAX] + ["..."] * (len(texts) > BROKERS_MAX) + ["others up"]
-    known = controller in live
-    note = (
-        f"(* controller{'' if any('*' in one for one in texts) else f' {controller}'})" if known else "(no controller)"
-    )
+    note = "(no controller)"
+    if controller in snapshot.metadata.brokers:
+        note = f"(* controller{'' if any('*' in one for one in texts) else f' {controller}'})"
     return f"{up} of {len(states)}", "   ".join([*texts, note])
 
 
@@ -199,12 +197,11 @@ def undo_command(act: ActRow) -> str:
 def summary(snapshot: Snapshot, findings: Sequence[Finding]) -> Mapping[str, object]:
     """The same for machines, around the findings: what each part is, null where it could not be asked."""
     found = verdict(snapshot, findings)
-    metadata = snapshot.metadata
     return {
         "verdict": found.word,
         "said": found.said,
-        "cluster_id": None if metadata is None else metadata.cluster_id,
-        "controller": None if metadata is None else metadata.controller_id,
+        "cluster_id": snapshot.metadata.cluster_id,
+        "controller": snapshot.metadata.controller_id,
         "brokers": [one._asdict() for one in broker_states(snapshot)] or None,
         "zookeeper": None
         if snapshot.no_zookeeper is not None or snapshot.zookeeper is None

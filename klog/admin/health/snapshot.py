@@ -17,11 +17,11 @@ from klog.admin import group_lag
 from klog.admin.acts import ActRow, recent_acts
 from klog.admin.brokers import describe_self
 from klog.admin.group_lag import LagRow
-from klog.admin.health.certificates import WARNING_DAYS, CertificateFact, certificates_of
 from klog.admin.health.group_looks import GroupLook, group_looks
 from klog.admin.health.local_brokers import LocalBroker, brokers_in, local_brokers, processes_at, start_command
 from klog.admin.health.moving import watch_reassignments
-from klog.admin.log_dirs import ROOM_BYTES_MIN, free_bytes, total_bytes
+from klog.admin.log_dirs import LogDirFact, log_dirs
+from klog.admin.metrics import read_metrics
 from klog.admin.partitions import CLEANUP_POLICY, replica_bytes
 from klog.admin.quarantine import LostRow, list_lost
 from klog.admin.settings import Described, describe_broker_settings, topic_values
@@ -29,10 +29,11 @@ from klog.admin.znode_acls import has_users, open_ones
 from klog.client import leader_requests
 from klog.client.bootstrap import parse_bootstrap
 from klog.client.cluster import Cluster
-from klog.client.metadata import Metadata
+from klog.client.metadata import Metadata, PartitionNode
 from klog.client.other_ends import instead_of_a_zookeeper, instead_of_brokers
 from klog.client.servers import Servers, zookeeper_of
 from klog.clock import SYSTEM_CLOCK
+from klog.config.topic import effective_min_isr
 from klog.coordination import brokers, config_notices, controller_election, partition_states, paths, quotas, topics
 from klog.coordination.cluster import cluster_id
 from klog.coordination.connect_string import ConnectString, four_letter_word, mode_in
@@ -44,7 +45,6 @@ from klog.errors import CannotConnect, KlogError, NoNode, UsageError
 from klog.names import TopicPartition, host_port
 from klog.net.channel import Channel
 from klog.net.conversation import NoAnswer
-from klog.protocol.apis import ApiKey
 from klog.security.client_security import OPEN, ClientSecurity
 from klog.security.errors import NotAllowedByZooKeeper
 
@@ -63,8 +63,10 @@ SIZE_SETTINGS: Final = ("fetch.max.bytes", "replica.fetch.max.bytes", "socket.re
 AFTER_MAX_MS: Final = "message.timestamp.after.max.ms"
 ACTS_WITHIN_MS: Final = 3_600_000
 ACTS_MAX: Final = 20
-_STORAGE: Final = 56
-"""KAFKA_STORAGE_ERROR."""
+WARNING_DAYS: Final = "klog.certificate.warning.days"
+"""A broker's setting: from so many days before a certificate's end on."""
+NO_METADATA: Final = Metadata(None, None, {}, {}, {})
+"""Of a cluster of which no broker answers."""
 NO_BOUND_MS: Final = 1 << 61
 """From here on `AFTER_MAX_MS` asks for nothing."""
 SHARED_SETTINGS: Final = (
@@ -85,19 +87,13 @@ SHARED_SETTINGS: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class LogDirFact:
-    """A broker's log dir; ``error`` None: it serves. ``free_bytes``, ``total_bytes`` None: not known."""
+class CertificateFact:
+    """What a broker shows at a listener; ``days_left`` is negative once it has expired."""
 
     broker: int
-    path: str
-    error: str | None
-    free_bytes: int | None = None
-    total_bytes: int | None = None
-
-    @property
-    def is_full(self) -> bool:
-        """Appends fail there, or will soon."""
-        return self.free_bytes is not None and self.free_bytes < ROOM_BYTES_MIN
+    listener: str
+    days_left: float
+    warning_days: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +114,7 @@ class Snapshot:
     asked: tuple[str, ...] = ("topics", "groups", "brokers", "zookeeper")
     bootstrap: str | None = None
     """The brokers' addresses, as they were given."""
-    metadata: Metadata | None = None
+    metadata: Metadata = NO_METADATA
     no_brokers: str | None = None
     brokers_do: str | None = None
     """What to do about it, where something else answers at their address."""
@@ -193,17 +189,24 @@ class Snapshot:
     certificates: list[CertificateFact] = field(default_factory=list)
 
     @property
+    def answers(self) -> bool:
+        """Whether any broker answers."""
+        return self.metadata is not NO_METADATA
+
+    @property
     def addresses(self) -> str:
         """The brokers': those that live, or those that were given where these are more."""
-        live = [] if self.metadata is None else [one.address for one in self.metadata.brokers.values()]
+        live = [one.address for one in self.metadata.brokers.values()]
         given = (self.bootstrap or self.zookeeper or "").split(",")
         return ",".join(live if len(live) >= len(given) else given)
 
-    @property
-    def needs_hands(self) -> bool:
-        """Whether something is to be done on a broker's host."""
-        assert self.metadata is not None
-        return bool(self.metadata.dead or self.silent) or any(one.error is not None for one in self.log_dirs)
+    def is_away(self, broker: int) -> bool:
+        """It is not alive, or does not answer."""
+        return broker not in self.metadata.brokers or broker in self.silent
+
+    def needed(self, topic: str, partition: PartitionNode) -> int:
+        """The in-sync replicas without which a partition refuses acks=all."""
+        return effective_min_isr(self.min_isr.get(topic, 1), len(partition.replicas))
 
 
 Locate = Callable[["Cluster"], Awaitable[Mapping[int, str]]]
@@ -251,10 +254,10 @@ async def take_snapshot(where: Where, subjects: Collection[str], locate: Locate 
                 await asyncio.to_thread(session.start, ZOOKEEPER_TIMEOUT_S, patient=False)
                 await asyncio.to_thread(_read_registries, snapshot, session)
             except NoNode as error:  # not even the chroot
-                if snapshot.metadata is None:
-                    snapshot.no_zookeeper, snapshot.zookeeper_do, snapshot.no_chroot = error.message, error.hint, True
-                else:
+                if snapshot.answers:
                     snapshot.other_cluster = ""
+                else:
+                    snapshot.no_zookeeper, snapshot.zookeeper_do, snapshot.no_chroot = error.message, error.hint, True
             except KlogError as error:
                 other = await instead_of_a_zookeeper(zookeeper) if isinstance(error, CannotConnect) else None
                 snapshot.no_zookeeper = _or_raise(other or error)
@@ -279,7 +282,7 @@ async def take_snapshot(where: Where, subjects: Collection[str], locate: Locate 
                 await _ask_groups(snapshot, cluster, session)
         if home is not None and local is not None:
             snapshot.local_start = start_command(home, local)
-            if snapshot.metadata is None:
+            if not snapshot.answers:
                 snapshot.here = await asyncio.to_thread(brokers_in, home, local)
     finally:
         if asking is not None:
@@ -295,8 +298,7 @@ async def take_snapshot(where: Where, subjects: Collection[str], locate: Locate 
 async def _ask_groups(snapshot: Snapshot, cluster: Cluster, session: ZooKeeper) -> None:
     try:
         snapshot.groups = await group_lag.lag(cluster, session)
-        if snapshot.metadata is not None:
-            snapshot.group_looks = await group_looks(cluster, session, snapshot.metadata.topics, snapshot.silent)
+        snapshot.group_looks = await group_looks(cluster, session, snapshot.metadata.topics, snapshot.silent)
     except KlogError as error:
         snapshot.no_groups = _or_raise(error)
     else:
@@ -363,7 +365,6 @@ def _why_none(session: ZooKeeper) -> str:
 
 async def _zookeeper_of(cluster: Cluster, snapshot: Snapshot) -> str | None:
     """As the first broker says that answers; None where none of them is klog's."""
-    assert snapshot.metadata is not None
     told = await asyncio.gather(*(describe_self(cluster, one) for one in snapshot.metadata.brokers))
     addresses = (str(one.zookeeper) for one in told if getattr(one, "zookeeper", None))
     return next((zookeeper_of(cluster.bootstrap, address) for address in addresses), None)
@@ -374,7 +375,7 @@ async def _zookeeper_of(cluster: Cluster, snapshot: Snapshot) -> str | None:
 
 def _read_registries(snapshot: Snapshot, session: ZooKeeper) -> None:
     """In a thread."""
-    if snapshot.metadata is not None:
+    if snapshot.answers:
         found_id = cluster_id(session) or ""
         snapshot.other_cluster = None if found_id == snapshot.metadata.cluster_id else found_id
         if snapshot.other_cluster is not None:
@@ -438,20 +439,20 @@ async def ask_brokers(snapshot: Snapshot, cluster: Cluster, locate: Locate | Non
 
     ``locate`` is as in `take_snapshot`, ``home`` has the local clusters.
     """
-    assert snapshot.metadata is not None
     await asyncio.gather(*(_ask_broker(snapshot, cluster, broker) for broker in snapshot.metadata.brokers))
     await _look_here(snapshot, home)
     await _probe_dead(snapshot, cluster, locate)
 
 
 async def _look_here(snapshot: Snapshot, home: Path | None) -> None:
-    if home is not None and snapshot.metadata is not None and snapshot.needs_hands:
+    """Where something is to be done on a broker's host: which brokers are this machine's."""
+    is_ill = snapshot.metadata.dead or snapshot.silent or any(one.error is not None for one in snapshot.log_dirs)
+    if home is not None and is_ill:
         snapshot.here = await asyncio.to_thread(local_brokers, home, snapshot.metadata.cluster_id)
 
 
 async def _ask_topics(snapshot: Snapshot, cluster: Cluster) -> None:
     metadata = snapshot.metadata
-    assert metadata is not None
     try:
         names = [MIN_ISR, AFTER_MAX_MS, MAX_BYTES, CLEANUP_POLICY]
         asking = []
@@ -464,8 +465,7 @@ async def _ask_topics(snapshot: Snapshot, cluster: Cluster) -> None:
         snapshot.uncompacted = await replica_bytes(cluster, asking)
         await _look_ahead(snapshot, cluster, metadata)
         if cluster.is_klog:
-            answering = {one: node for one, node in metadata.brokers.items() if one not in snapshot.silent}
-            snapshot.lost = await list_lost(cluster, known=metadata._replace(brokers=answering))
+            snapshot.lost = await list_lost(cluster, silent=snapshot.silent)
         kept = [topic for name, topic in snapshot.topics.items() if name not in snapshot.deletions]
         snapshot.standing_still, snapshot.watched_s = await watch_reassignments(
             cluster, metadata, kept, snapshot.max_bytes
@@ -477,35 +477,24 @@ async def _ask_topics(snapshot: Snapshot, cluster: Cluster) -> None:
 
 async def _look_ahead(snapshot: Snapshot, cluster: Cluster, metadata: Metadata) -> None:
     """Find messages from ahead of the clock. Brokers know each segment's largest time, and read nothing without any."""
-    shares: dict[int, dict[TopicPartition, int]] = {}
-    for topic in metadata.topics.values():
-        ahead_max_ms = snapshot.ahead_max_ms.get(topic.name, NO_BOUND_MS)
-        for number, one in topic.partitions.items():
-            leader = one.leader
-            if ahead_max_ms < NO_BOUND_MS and leader in metadata.brokers and leader not in snapshot.silent:
-                assert leader is not None
-                later_ms = snapshot.now_ms + ahead_max_ms + 1
-                shares.setdefault(leader, {})[TopicPartition(topic.name, number)] = later_ms
-
-    async def ask(broker: int, share: dict[TopicPartition, int]) -> None:
-        try:
-            answers = await leader_requests.list_offsets(await cluster.channel(broker), share)
-        except KlogError:
-            return
-        for name, found in answers.items():
-            if not isinstance(found, KlogError) and found.offset is not None and found.timestamp_ms is not None:
-                snapshot.ahead[name] = found.offset, found.timestamp_ms
-
-    await asyncio.gather(*(ask(broker, share) for broker, share in shares.items()))
+    answering = metadata.brokers.keys() - snapshot.silent.keys()
+    later_ms = {
+        TopicPartition(name, number): snapshot.now_ms + ahead_max_ms + 1
+        for name, topic in metadata.topics.items()
+        if (ahead_max_ms := snapshot.ahead_max_ms.get(name, NO_BOUND_MS)) < NO_BOUND_MS
+        for number, one in topic.partitions.items()
+        if one.leader in answering
+    }
+    for partition, found in (await cluster.to_leaders(later_ms, leader_requests.list_offsets)).items():
+        if not isinstance(found, KlogError) and found.offset is not None and found.timestamp_ms is not None:
+            snapshot.ahead[partition] = found.offset, found.timestamp_ms
 
 
 async def _ask_broker(snapshot: Snapshot, cluster: Cluster, broker: int) -> None:
-    async def asked() -> tuple[list[Described], Any]:
+    async def asked() -> tuple[list[Described], list[LogDirFact]]:
         names = [*SHARED_SETTINGS, *SIZE_SETTINGS, WARNING_DAYS]
-        settings = await describe_broker_settings(cluster, broker, names=names)
-        return settings, await cluster.to_broker(broker, ApiKey.DESCRIBE_LOG_DIRS, 4, 1, topics=[])
+        return await describe_broker_settings(cluster, broker, names=names), await log_dirs(cluster, broker)
 
-    assert snapshot.metadata is not None
     node = snapshot.metadata.brokers[broker]
     found = await _answer_of(asked(), [(node.host, node.port)])
     if isinstance(found, _Silence):
@@ -513,24 +502,34 @@ async def _ask_broker(snapshot: Snapshot, cluster: Cluster, broker: int) -> None
         if found.hung_addresses:
             snapshot.hung[broker] = node.address
         return
-    told, answer = found
+    told, dirs = found
     settings = snapshot.settings[broker] = {one.name: one.value for one in told}
+    snapshot.log_dirs += dirs
     before_ms = SYSTEM_CLOCK.now_ms()
     own = await describe_self(cluster, broker)
     if own is not None and not isinstance(own, str):
         snapshot.clocks[broker] = int(own.now_ms) - (before_ms + SYSTEM_CLOCK.now_ms()) // 2
-    for one in answer.results:
-        failed = one.error_code.name if int(one.error_code) else None
-        if int(one.error_code) == _STORAGE:
-            failed = "offline"
-        snapshot.log_dirs.append(LogDirFact(broker, str(one.log_dir), failed, free_bytes(one), total_bytes(one)))
-    snapshot.certificates += await certificates_of(cluster, broker, settings.get(WARNING_DAYS))
+    warning_days = settings.get(WARNING_DAYS)
+    if warning_days is not None:  # an older broker, or Kafka's
+        snapshot.certificates += await _certificates(cluster, broker, int(warning_days))
+
+
+async def _certificates(cluster: Cluster, broker: int, warning_days: int) -> list[CertificateFact]:
+    """Of the listeners that have one; none of a broker that does not say."""
+    try:
+        rows = await read_metrics(cluster, ["klog_certificate_days_left"], broker=broker)
+    except KlogError:
+        return []
+    return [
+        CertificateFact(broker, one.labels.get("listener", ""), one.value, warning_days)
+        for one in rows
+        if one.value is not None and one.error is None
+    ]
 
 
 async def _probe_dead(snapshot: Snapshot, cluster: Cluster, locate: Locate | None) -> None:
     """Find processes of dead brokers that still listen: a broker that hangs loses its entry in ZooKeeper."""
     metadata = snapshot.metadata
-    assert metadata is not None
     dead = metadata.dead
     if not dead:
         return

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from klog.admin.health.dead import replicas_of_dead
+from klog.admin.health.dead import never_was, replicas_of_dead
 from klog.admin.health.findings import CRITICAL, Finding, causes
-from klog.admin.health.snapshot import LogDirFact, Snapshot
-from klog.client.metadata import Metadata
-from klog.config.topic import effective_min_isr
+from klog.admin.health.snapshot import Snapshot
+from klog.admin.log_dirs import LogDirFact
 from klog.names import counted
 
 DOWN: Final = "DOWN"
@@ -21,15 +20,15 @@ WELL: Final = "OK"
 
 
 class PartitionCounts(NamedTuple):
-    """``refusing``: led, with fewer in sync than acks=all needs; None where `min.insync.replicas` is not known.
-    ``hanging``: led by a broker that takes connections and does not answer."""
+    """``refusing``: led, with fewer in sync than acks=all needs. ``hanging``: led by a broker that takes connections
+    and does not answer."""
 
     topics: int
     partitions: int
     under_replicated: int
     offline: int
-    refusing: int | None = None
-    hanging: int = 0
+    refusing: int
+    hanging: int
 
 
 class BrokerState(NamedTuple):
@@ -51,41 +50,23 @@ class Verdict(NamedTuple):
         return f"{self.word}: {self.said}" if self.said else self.word
 
 
-def count_partitions(
-    metadata: Metadata,
-    min_isr: Mapping[str, int] | None = None,
-    *,
-    only: str | None = None,
-    hung: Collection[int] = (),
-) -> PartitionCounts:
-    """How many partitions, or those of one topic, have which trouble. The one place that counts them. ``hung``: the
-    brokers that hang."""
-    topics = [metadata.topics[only]] if only is not None else metadata.topics.values()
-    every = [(topic.name, one) for topic in topics for one in topic.partitions.values()]
-    refusing = None
-    if min_isr is not None:
-        refusing = sum(
-            one.leader is not None and len(one.isr) < effective_min_isr(min_isr.get(name, 1), len(one.replicas))
-            for name, one in every
-        )
+def count_partitions(snapshot: Snapshot, only: str | None = None) -> PartitionCounts:
+    """How many partitions, or those of one topic, have which trouble. The one place that counts them."""
+    topics = snapshot.metadata.topics
+    chosen = topics.values() if only is None else [topics[only]]
+    every = [(topic.name, one) for topic in chosen for one in topic.partitions.values()]
     return PartitionCounts(
-        len(topics),
+        len(chosen),
         len(every),
         sum(one.is_under_replicated for _, one in every),
         sum(one.leader is None for _, one in every),
-        refusing,
-        sum(one.leader in hung for _, one in every),
+        sum(one.leader is not None and len(one.isr) < snapshot.needed(name, one) for name, one in every),
+        sum(one.leader in snapshot.hung for _, one in every),
     )
 
 
 def broker_states(snapshot: Snapshot) -> list[BrokerState]:
     """Every broker that lives, has replicas, or belongs to the local cluster, by id."""
-    if snapshot.metadata is None:
-        hangs = dict.fromkeys(snapshot.hung_addresses, "hangs")
-        return [
-            BrokerState(broker, hangs.get(one.address, "silent" if one.runs else "dead"), one.address)
-            for broker, one in sorted(snapshot.here.items())
-        ]
     live, found = snapshot.metadata.brokers, []
     for broker in sorted(live.keys() | replicas_of_dead(snapshot.metadata).keys() | snapshot.here.keys()):
         node, here = live.get(broker), snapshot.here.get(broker)
@@ -94,11 +75,10 @@ def broker_states(snapshot: Snapshot) -> list[BrokerState]:
             state = "up"
         elif broker in snapshot.hung or address in snapshot.hung_addresses:
             state = "hangs"
-        elif node is not None:
+        elif node is not None or (not snapshot.answers and here is not None and here.runs):
             state = "silent"
         else:
-            is_known = snapshot.ever_registered is None or broker in snapshot.ever_registered
-            state = "dead" if is_known else "never"
+            state = "never" if snapshot.answers and never_was(snapshot, broker) else "dead"
         found.append(BrokerState(broker, state, address))
     return found
 
@@ -119,9 +99,9 @@ def group_lags(snapshot: Snapshot) -> Counter[str]:
 
 def verdict(snapshot: Snapshot, findings: Sequence[Finding]) -> Verdict:
     """The worst that users of the cluster feel: no broker, no leader, refused writes, data at risk, anything else."""
-    if snapshot.metadata is None:
+    if not snapshot.answers:
         return Verdict(DOWN, "no cluster is there" if snapshot.no_chroot else "no broker answers")
-    found = count_partitions(snapshot.metadata, snapshot.min_isr, hung=snapshot.hung)
+    found = count_partitions(snapshot)
     return Verdict(*_worst(snapshot, found, causes(findings)), found)
 
 

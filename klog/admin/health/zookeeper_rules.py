@@ -50,7 +50,7 @@ def _servers(snapshot: Snapshot) -> Iterator[Finding]:
 
 def _lost_registries(snapshot: Snapshot) -> Iterator[Finding]:
     """It serves, and does not know the cluster that the brokers belong to."""
-    if snapshot.other_cluster is None or snapshot.metadata is None:
+    if snapshot.other_cluster is None:
         return
     found = f"has cluster {snapshot.other_cluster}" if snapshot.other_cluster else "has lost its data"
     do = "`klog zookeeper rebuild` restores them from the brokers' disks"

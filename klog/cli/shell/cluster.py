@@ -169,7 +169,8 @@ async def _facts(asking: Invocation) -> ClusterFacts:
     from klog.admin.health.verdict import broker_states, count_partitions
 
     metadata = await (await asking.cluster()).metadata(fresh=True)
-    states, counts = broker_states(Snapshot(metadata=metadata)), count_partitions(metadata)
+    snapshot = Snapshot(metadata=metadata)
+    states, counts = broker_states(snapshot), count_partitions(snapshot)
     live = sum(one.state == "up" for one in states)
     return ClusterFacts(live, len(states), metadata.controller_id, counts.under_replicated, counts.offline)
 
@@ -191,8 +192,9 @@ async def _names(asking: Invocation, kind: str, about: str) -> list[str]:
             zookeeper = await asking.zookeeper()
             try:
                 return await asyncio.to_thread(zookeeper.children, about)
-            except NoNode as error:
-                raise await registries.no_node(zookeeper, about) or error from None
+            except NoNode:
+                path = registries.check_path(about)
+                raise await asyncio.to_thread(registries.no_node, zookeeper, path) from None
         case "acts":
             from klog.admin import undo
 

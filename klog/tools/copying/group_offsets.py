@@ -105,7 +105,7 @@ class GroupOffsets:
 
     async def names(self) -> list[str]:
         async def ask(cluster: Cluster) -> list[str]:
-            answers = await cluster.to_each(ApiKey.LIST_GROUPS, 4, wait_s=self._side.timeout_s, states_filter=[])
+            answers = await cluster.to_each(ApiKey.LIST_GROUPS, 4, states_filter=[])
             # The groups of a broker that does not answer are another's in a moment.
             groups = [one for answer in answers.values() for one in getattr(answer, "groups", ())]
             return sorted({str(one.group_id) for one in groups})

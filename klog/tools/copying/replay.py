@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
-from klog.admin.answers import code_and_message
 from klog.client import leader_requests
+from klog.client.answers import code_and_message
 from klog.client.cluster import Cluster
 from klog.client.positions import END, START, Anchor, Range
 from klog.client.resolve import timestamps

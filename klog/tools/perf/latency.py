@@ -15,7 +15,6 @@ from typing import Any, ClassVar, Literal
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
-from klog.admin.answers import check_partitions
 from klog.client.cluster import Cluster
 from klog.client.positions import END
 from klog.client.resolve import resolve
@@ -94,7 +93,7 @@ async def latency(cluster: Cluster, topic: str, load: LatencyLoad) -> Measuremen
     come within the cluster's time-out.
     """
     node = await cluster.topic(topic)
-    check_partitions(node, [load.partition])
+    node.check([load.partition])
     (end,) = (await resolve(cluster, dict.fromkeys(node.names([load.partition]), END))).values()
     stop = threading.Event()
     probe = _Probe(cluster, topic, load, end, stop)

@@ -102,8 +102,7 @@ class TopTick:
 
 def broker_lines(snapshot: Snapshot, numbers: Mapping[int, Mapping[str, Any]]) -> list[BrokerLine]:
     """Every broker; ``numbers``: of those that are up, what else is known of them."""
-    metadata = snapshot.metadata
-    led, kept = (Counter[int | None](), Counter[int]()) if metadata is None else shares(metadata)
+    led, kept = shares(snapshot.metadata)
     found = []
     for broker, state, address in broker_states(snapshot):
         if state != "up":
@@ -114,7 +113,7 @@ def broker_lines(snapshot: Snapshot, numbers: Mapping[int, Mapping[str, Any]]) -
             BrokerLine(
                 broker,
                 address,
-                "controller" if metadata is not None and metadata.controller_id == broker else state,
+                "controller" if snapshot.metadata.controller_id == broker else state,
                 leaders=led[broker],
                 replicas=kept[broker],
                 disk_free=None if room is None else room.free_bytes,
@@ -125,11 +124,11 @@ def broker_lines(snapshot: Snapshot, numbers: Mapping[int, Mapping[str, Any]]) -
     return found
 
 
-def topic_lines(metadata: Metadata, rates: Mapping[str, Mapping[str, Any]]) -> list[TopicLine]:
+def topic_lines(snapshot: Snapshot, rates: Mapping[str, Mapping[str, Any]]) -> list[TopicLine]:
     """Every topic; ``rates``: by field, where they are known."""
     found = []
-    for name in metadata.topics:
-        counts = count_partitions(metadata, only=name)
+    for name in snapshot.metadata.topics:
+        counts = count_partitions(snapshot, name)
         numbers = counts.partitions, counts.under_replicated, counts.offline
         found.append(TopicLine(name, *numbers, **rates.get(name, {})))
     return found

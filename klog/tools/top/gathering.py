@@ -29,7 +29,6 @@ from klog.admin.health.verdict import DOWN, WELL, PartitionCounts, Verdict, verd
 from klog.admin.metrics import read_metrics
 from klog.admin.settings import min_isr
 from klog.client.cluster import Cluster
-from klog.client.metadata import Metadata
 from klog.client.positions import parse_position
 from klog.clock import SYSTEM_CLOCK
 from klog.coordination.zookeeper import ZooKeeper
@@ -216,7 +215,7 @@ class Gatherer:
         return self._tick()
 
     def _tick(self) -> TopTick:
-        snapshot, metadata = self.snapshot, self.snapshot.metadata
+        snapshot = self.snapshot
         snapshot.now_ms = SYSTEM_CLOCK.now_ms()
         found = verdict(snapshot, ())
         new, self._new_events = tuple(self._new_events), deque(maxlen=EVENTS_MAX)
@@ -229,36 +228,36 @@ class Gatherer:
             time=datetime.now(UTC),
             cluster=self._cluster.bootstrap,
             verdict=said,
-            controller=None if metadata is None else metadata.controller_id,
+            controller=snapshot.metadata.controller_id,
             partitions=counts.partitions,
             under_replicated=counts.under_replicated,
             offline=counts.offline,
             brokers=tuple(broker_lines(snapshot, self._numbers)),
-            topics=() if metadata is None else self._topics(metadata),
-            in_trouble=() if metadata is None else tuple(partition_lines(metadata)),
+            topics=self._topics(),
+            in_trouble=tuple(partition_lines(snapshot.metadata)),
             groups=None if snapshot.no_groups is not None else self._groups,
             events=new,
             trouble=self._trouble,
             no_groups=snapshot.no_groups,
         )
 
-    def _topics(self, metadata: Metadata) -> tuple[TopicLine, ...]:
+    def _topics(self) -> tuple[TopicLine, ...]:
         """The busiest first."""
-        lines = topic_lines(metadata, self._topic_rates)
+        lines = topic_lines(self.snapshot, self._topic_rates)
         lines.sort(key=lambda line: (-(line.bytes_in or 0) - (line.bytes_out or 0), line.topic))
         return tuple(lines[:TOPICS_MAX])
 
     # --- the parts ------------------------------------------------------------------------------------------------
 
     async def _ask_metadata(self) -> None:
-        before, now = self.snapshot.metadata, await self._cluster.metadata(fresh=True)
-        self.snapshot.metadata = now
-        if before is not None and (before.brokers != now.brokers or before.topics.keys() != now.topics.keys()):
+        snapshot = self.snapshot
+        before, was_known, now = snapshot.metadata, snapshot.answers, await self._cluster.metadata(fresh=True)
+        snapshot.metadata = now
+        if was_known and (before.brokers != now.brokers or before.topics.keys() != now.topics.keys()):
             self._brokers.hurry()
 
     async def _ask_brokers(self) -> None:
         """How they are, and the settings of topics."""
-        assert self.snapshot.metadata is not None
         fresh = Snapshot(metadata=self.snapshot.metadata)
         try:
             self.snapshot.min_isr = await min_isr(self._cluster, list(self.snapshot.metadata.topics))

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from klog.admin.health.broker_rules import clocks
 from klog.admin.health.dead import hangs_do, how_to_start, mend_disk, mend_first, never_was, never_was_do
-from klog.admin.health.odds import clocks
 from klog.admin.log_dirs import ROOM_BYTES_MIN
 from klog.client.metadata import PartitionNode
-from klog.config.topic import effective_min_isr
 from klog.coordination import paths
 from klog.names import TopicPartition, counted
 from klog.tools.events import Event, EventFilter, number_of
@@ -105,12 +104,12 @@ def _deletion_awaits(known: Known, topic: str) -> list[int]:
     if there is None or topic not in known.snapshot.deletions:
         return []
     assigned = {broker for brokers in there.partitions.values() for broker in brokers}
-    return sorted(one for one in assigned if _is_down(known, one) and not never_was(known.snapshot, one))
+    return sorted(one for one in assigned if known.snapshot.is_away(one) and not never_was(known.snapshot, one))
 
 
 def why_broker(known: Known, broker: int) -> list[Step]:
     """Why the broker does not serve, or does not serve all it has."""
-    if broker in known.metadata.brokers and broker not in known.snapshot.silent:
+    if not known.snapshot.is_away(broker):
         return list(_disks(known, broker)) or list(_serves(known, broker))
     return list(broker_steps(known, broker))
 
@@ -161,7 +160,7 @@ def partition_steps(known: Known, name: TopicPartition, one: PartitionNode) -> I
     what = "has no leader" if offline else f"has {len(one.isr)} of {len(one.replicas)} replicas in sync"
     evidence = f"metadata: replicas {listed(one.replicas)}, in-sync {listed(one.isr)}"
     yield known.step(f"{name} {what}", evidence)
-    minimum = effective_min_isr(known.snapshot.min_isr.get(name.topic, 1), len(one.replicas))
+    minimum = known.snapshot.needed(name.topic, one)
     if not offline and len(one.isr) < minimum:
         evidence = f"min.insync.replicas is {minimum}, in-sync replicas {len(one.isr)}"
         yield known.step(f"{name} refuses acks=all", evidence)
@@ -174,7 +173,7 @@ def partition_steps(known: Known, name: TopicPartition, one: PartitionNode) -> I
     event = known.last(EventFilter(name.topic, name.partition, kinds=kinds))
     if event is not None:
         yield told(event)
-    down = [broker for broker in suspects if _is_down(known, broker)]
+    down = [broker for broker in suspects if known.snapshot.is_away(broker)]
     if down:
         yield from brokers_steps(known, down)
         return
@@ -191,10 +190,6 @@ def partition_steps(known: Known, name: TopicPartition, one: PartitionNode) -> I
         yield Step(None, f"broker {listed(suspects)} answers, and is behind the leader", "metadata", do)
 
 
-def _is_down(known: Known, broker: int) -> bool:
-    return broker not in known.metadata.brokers or broker in known.snapshot.silent
-
-
 def _reassignment(known: Known, name: TopicPartition, filling: list[int]) -> Iterator[Step]:
     """A reassignment, under way or standing still."""
     begun = known.last(EventFilter(name.topic, name.partition, kinds=("reassignment-begun", "reassignment-cancelled")))
@@ -206,7 +201,7 @@ def _reassignment(known: Known, name: TopicPartition, filling: list[int]) -> Ite
     stalled = known.last(EventFilter(name.topic, name.partition, kinds=MOVE_KINDS))
     if stalled is not None and stalled.get("kind") == "reassignment-stalled":
         yield told(stalled)
-    down = [broker for broker in filling if _is_down(known, broker)]
+    down = [broker for broker in filling if known.snapshot.is_away(broker)]
     if down:
         *before, cause = brokers_steps(known, down)
         yield from before
@@ -234,7 +229,7 @@ def broker_steps(known: Known, broker: int) -> Iterator[Step]:
     """Why this broker does not serve."""
     snapshot = known.snapshot
     if never_was(snapshot, broker):
-        do = never_was_do(snapshot, known.metadata, broker)
+        do = never_was_do(snapshot, broker)
         evidence = f"ZooKeeper: no {paths.broker(broker)}, and no {paths.registration(broker)}"
         yield Step(None, f"broker {broker} is not registered, and has never been", evidence, do)
         return
@@ -338,6 +333,6 @@ def _disks(known: Known, broker: int) -> Iterator[Step]:
 
 def _clock(known: Known, leader: int) -> Iterator[Step]:
     """A leader whose clock differs from the other brokers': it takes correct messages for ones of the future."""
-    for one in clocks(known.snapshot, known.metadata):
+    for one in clocks(known.snapshot):
         if one.what == f"broker {leader}":
             yield known.step(f"broker {leader} leads it, and {one.found}", "the brokers' answers", one.do)

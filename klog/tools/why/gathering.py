@@ -62,7 +62,7 @@ async def why(
     if kind == THROTTLED:
         return await why_throttled(cluster, name or None)
     snapshot = await take_snapshot(where, ("topics", "brokers"), last_addresses)
-    if snapshot.metadata is None:
+    if not snapshot.answers:
         raise NoSuchThing(f"no broker answers: {snapshot.no_brokers}", hint="`klog status`")
     known = await known_of(cluster, zookeeper, snapshot, where.timeout_s)
     there = thing_of(known, kind, name)
@@ -136,7 +136,7 @@ def found_about(known: Known, kind: str | None, name: str) -> list[Step]:
     named = ["zookeeper", *(f"{one} {name}" for one in ("topic", "broker") if kind in (None, one))]
     return [
         known.step(f"{one.what}: {one.found}", f"expected: {one.expected}", one.do)
-        for one in judge(known.snapshot, known.snapshot.asked)
+        for one in judge(known.snapshot)
         if one.what.partition(", ")[0] in named
     ]
 

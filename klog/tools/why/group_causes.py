@@ -93,7 +93,7 @@ def _coordinator(known: Known, of: GroupFacts) -> Iterator[Step]:
     if broker is None:
         do = "wait: the controller gives its slot to a broker; `klog status brokers`"
         yield known.step(f"group {of.name} has no coordinator", f"ZooKeeper: {paths.GROUP_SLOTS}", do)
-    elif broker not in known.metadata.brokers or broker in known.snapshot.silent:
+    elif known.snapshot.is_away(broker):
         yield known.step(f"its coordinator is broker {broker}", f"ZooKeeper: {paths.GROUP_SLOTS}")
         yield from broker_steps(known, broker)
 

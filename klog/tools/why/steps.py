@@ -61,8 +61,7 @@ class Known:
 
     @property
     def metadata(self) -> Metadata:
-        """Of its brokers: where none answers nothing is looked for."""
-        assert self.snapshot.metadata is not None
+        """Of its brokers."""
         return self.snapshot.metadata
 
     @property
