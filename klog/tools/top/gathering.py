@@ -219,7 +219,7 @@ class Gatherer:
         snapshot.now_ms = SYSTEM_CLOCK.now_ms()
         found = verdict(snapshot, ())
         new, self._new_events = tuple(self._new_events), deque(maxlen=EVENTS_MAX)
-        counts = found.counts or PartitionCounts(0, 0, 0, 0)
+        counts = found.counts or PartitionCounts(0, 0, 0, 0, 0, 0)
         # What else `klog status` may find is not looked for here: what seems well is not called so.
         said = str(found if self._trouble is None else Verdict(DOWN, "no broker answers"))
         if self._trouble is None and found.word == WELL:
