@@ -15,18 +15,11 @@ ID_MAX = 2**31 - 1
 """The protocol's largest number of partitions and largest broker id."""
 
 
-def partition_numbers(text: str) -> tuple[int, ...]:
-    """``0,2,5-8`` as numbers."""
-    from klog.tools import tail
-
-    return tail.parse_partitions(text)
-
-
 def all_partitions(words: Sequence[str] | None) -> tuple[int, ...] | None:
-    """The partitions of a repeated ``-p``, each once, in order; None where none is given."""
-    if not words:
-        return None
-    return tuple(sorted({number for word in words for number in partition_numbers(word)}))
+    """The partitions of a repeated ``-p``, as ``0,2,5-8``, each once, in order; None where none is given."""
+    from klog.tools.tail import parse_partitions
+
+    return tuple(sorted({number for word in words for number in parse_partitions(word)})) if words else None
 
 
 Topic = Annotated[str, argument("TOPIC", "The topic.")]

@@ -212,21 +212,17 @@ class _Screen:
         on_terminal = is_terminal(sys.stdout)
         self.is_live = on_terminal and chosen in (None, Format.TABLE, Format.WIDE)
         self._streams = chosen is Format.JSONL or (chosen is None and not on_terminal)
-        self._shown: dict[Any, Any] = {}
         self._rows: list[Any] = []
 
     def __call__(self, rows: list[Any]) -> None:
-        self._rows = rows
         if self.is_live:
             sys.stdout.write("\x1b[H\x1b[J")
             self._invocation.show(self._invocation.report(rows), out=sys.stdout)
         elif self._streams:
-            self._lines([row for row in rows if self._shown.get((row.source, row.topic, row.partition)) != row])
-
-    def _lines(self, rows: list[Any]) -> None:
-        self._shown.update(((row.source, row.topic, row.partition), row) for row in rows)
-        render(self._invocation.report(rows), Format.JSONL, sys.stdout)
-        sys.stdout.flush()
+            shown = set(self._rows)
+            render(self._invocation.report([row for row in rows if row not in shown]), Format.JSONL, sys.stdout)
+            sys.stdout.flush()
+        self._rows = rows
 
     def last(self) -> Report | None:
         """What is still to be shown at the end."""

@@ -107,12 +107,8 @@ def renamed(words: Sequence[str]) -> list[str]:
         return list(words)
     rest = others[1:]
     if first == "report":
-        rest = ["--html" + one.removeprefix("--to") if _is_flag(one, "--to") else one for one in rest]
+        rest = ["--html" + one.removeprefix("--to") if one.partition("=")[0] == "--to" else one for one in rest]
     words_now = now.split()
     if now.startswith("zk tree ") and rest and not rest[0].startswith("-"):
         words_now[-1] += f"/{rest.pop(0)}"  # of one group
     return [*words_now, *rest]
-
-
-def _is_flag(word: str, flag: str) -> bool:
-    return word == flag or word.startswith(f"{flag}=")

@@ -30,7 +30,6 @@ reassign = Noun("reassign", "Move replicas between brokers; change the replicati
 ROWS = "klog.admin.reassignment:ReassignRow"
 WATCH_EVERY_S = 1.0
 
-PlanFile = Annotated[Path, argument("FILE", "A plan written by `reassign plan --file`.")]
 OptionalFile = Annotated[Path | None, argument("FILE", "Only the partitions of this plan, including finished ones.")]
 
 
@@ -89,7 +88,7 @@ async def plan(
 @reassign.command("execute", rows=ROWS, asks=True, changes=True, acts=True)
 async def execute(
     invocation: Invocation,
-    file: PlanFile,
+    file: Path = argument("FILE", "A plan written by `reassign plan --file`.", ...),
     throttle: int | None = flag(
         "--throttle RATE", "Limit on what each broker receives, as 20MB/s; removed at the end.", parser=bytes_rate
     ),

@@ -42,27 +42,20 @@ PATIENCE_S = 60.0
 """How long a stream that goes on waits for its brokers, as for a batch."""
 
 Name = Annotated[str, argument("NAME", "The stream.")]
-OptionalNames = Annotated[list[str] | None, argument("NAME", "The streams; all if none is given.")]
 State = Annotated[Path | None, flag("--state DIR", "Folder with the streams and their checkpoints [~/.klog/streams].")]
-
-
 File = Annotated[Path | None, argument("FILE", "Program: .py with a function `stream`, or .sql with one query.")]
-Sql = Annotated[str | None, flag("-e --sql SQL", "A query, instead of a file.")]
-Sources = Annotated[
-    list[str] | None, flag("--from TOPIC[:FORM]", "Input. FORM of the values: text, avro, avro=ID or json=COLUMNS.")
-]
-Target = Annotated[str | None, flag("--to topic:T|export:ROOT", "Output.")]
-StreamName = Annotated[str | None, flag("--name NAME", "Name of the stream; that of its output if not given.")]
 
 
 @stream.command("run", rows="klog.streams.status:BatchRow", own_interrupt=True)
 async def run(
     invocation: Invocation,
     file: File = None,
-    sql: Sql = None,
-    sources: Sources = None,
-    target: Target = None,
-    name: StreamName = None,
+    sql: str | None = flag("-e --sql SQL", "A query, instead of a file."),
+    sources: list[str] | None = flag(
+        "--from TOPIC[:FORM]", "Input. FORM of the values: text, avro, avro=ID or json=COLUMNS."
+    ),
+    target: str | None = flag("--to topic:T|export:ROOT", "Output."),
+    name: str | None = flag("--name NAME", "Name of the stream; that of its output if not given."),
     key: str | None = flag("--key COLUMN,...", "Columns of the messages' key; all columns are the value."),
     table: TableFormat = None,
     table_name: TableName = None,
@@ -240,7 +233,7 @@ def list_streams(invocation: Invocation, state: State = None) -> Report:
 @stream.command("status", rows="klog.streams.status:StreamStatus")
 async def show_status(
     invocation: Invocation,
-    names: OptionalNames = None,
+    names: list[str] | None = argument("NAME", "The streams; all if none is given."),
     max_lag: int | None = flag("--max-lag N", "Exit 1 if one lags by more, or does not run.", min=0),
     state: State = None,
 ) -> Report:

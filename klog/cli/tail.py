@@ -7,7 +7,7 @@ import shlex
 import sys
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Literal
 
 from klog.cli import interrupt
 from klog.cli.arguments import Count, Partitions, Properties, all_partitions, message_form
@@ -162,13 +162,16 @@ async def tail(
         options = replace(options, decoder=await decoder_by(invocation, schema))
     if options.offset is None and options.last is None and group is None and not until_end:
         invocation.say("waiting for new messages; -o start for those that are there")
+    loop = asyncio.get_running_loop()
     reading = asyncio.ensure_future(tailing.tail(cluster, topics, options, sys.stdout.buffer, note=invocation.say))
     try:
         with ExitStack() as around:
             if group is not None:
                 # If a member exits without leaving the group, its partitions wait for its session to time out.
                 around.enter_context(interrupt.ending_in_order())
-            around.enter_context(interrupt.reader_watched(sys.stdout, _canceller(reading)))
+            around.enter_context(
+                interrupt.reader_watched(sys.stdout, lambda: loop.call_soon_threadsafe(reading.cancel))
+            )
             await reading
     except asyncio.CancelledError:
         current = asyncio.current_task()
@@ -181,15 +184,3 @@ async def tail(
 def _means_follow(form: str) -> bool:
     """Whether -f is that of tail(1): what follows it is nothing, or the first topic, and no format."""
     return not form or (is_topic_name(form) and form not in [one.value for one in Format])
-
-
-def _canceller(reading: asyncio.Future[Any]) -> interrupt.Act:
-    loop = asyncio.get_running_loop()
-
-    def cancel() -> None:
-        try:
-            loop.call_soon_threadsafe(reading.cancel)
-        except RuntimeError:
-            pass  # the loop is closed: the command has ended
-
-    return cancel

@@ -20,15 +20,6 @@ ROWS = "klog.admin.zookeeper:ZooKeeperRow"
 
 Directory = Annotated[Path | None, flag("--dir DIR", "Data folder; `zookeeper` in ~/.klog if not given.")]
 
-Heap = Annotated[
-    int | None,
-    flag(
-        "--heap SIZE",
-        "Maximum heap [a quarter of the memory up to 1 GiB, or an eighth; 256 MiB to 4 GiB].",
-        parser=units.parse_size,
-    ),
-]
-
 
 @zookeeper.command("start", rows=ROWS, connects=False)
 def start(
@@ -36,7 +27,11 @@ def start(
     directory: Directory = None,
     port: int | None = flag("--port PORT", "Port; a free one if not given.", min=1, max=65535),
     listen: str | None = flag("--listen HOST", "Address to listen on [127.0.0.1]; 0.0.0.0 for all."),
-    heap: Heap = None,
+    heap: int | None = flag(
+        "--heap SIZE",
+        "Maximum heap [a quarter of the memory up to 1 GiB, or an eighth; 256 MiB to 4 GiB].",
+        parser=units.parse_size,
+    ),
     server_id: int | None = flag("--id N", "Id of this server in the ensemble.", min=1, max=255),
     ensemble: str | None = flag(
         "--ensemble 1=HOST:PORT:PORT,...", "All servers of the ensemble, each with its two ports."

@@ -82,8 +82,9 @@ def test_what_is_wrong_in_a_file_is_named_with_its_line(
     assert at_home.read_text() == text
 
 
-def test_a_file_that_is_not_text_is_named(at_home: Path) -> None:
-    at_home.write_bytes(b"\xff\xfe\x00")
+@each("content", [b"\xff\xfe\x00", b"a = " + b"[" * 100_000], ids=["no text", "brackets"])
+def test_a_file_that_a_stranger_wrote_is_named(at_home: Path, content: bytes) -> None:
+    at_home.write_bytes(content)
     ran = klog("profile", "list", "-o", "json")
     assert ran.code == 2 and str(at_home) in ran.error["message"]
 
@@ -304,10 +305,3 @@ def test_what_changes_a_read_only_cluster_is_refused(
     assert klog("topic", "config", topic, *at).code == 0
     assert klog("tail", topic, "-e", *at).code == 0
     assert tree(at) == before
-
-
-def test_a_file_of_brackets_is_an_error(at_home: Path) -> None:
-    """A project's folder may be a stranger's."""
-    at_home.write_text("a = " + "[" * 100_000)
-    ran = klog("topic", "list", "-o", "json")
-    assert ran.code == 2 and str(at_home) in ran.error["message"]

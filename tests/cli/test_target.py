@@ -90,10 +90,6 @@ def test_a_profile_that_is_not_there_says_where_and_what(profiles: Path) -> None
         resolve(GlobalFlags(profile="staging"), {}, profiles)
 
 
-def test_two_flags_that_say_which_cluster_are_wrong_usage(profiles: Path) -> None:
-    assert klog("topic", "list", "--profile", "staging", "-z", "h:1").code == 2
-
-
 def test_no_cluster_at_all(home: Path) -> None:
     with pytest.raises(NoCluster) as none:
         resolve(GlobalFlags(), {}, home)

@@ -98,10 +98,6 @@ WITHOUT = sorted(name for name, one in BROKER_SETTINGS.items() if one.effect == 
 WITH = sorted(name for name, one in BROKER_SETTINGS.items() if one.effect != "none")
 
 
-def test_there_are_both() -> None:
-    assert len(WITHOUT) > 20 and len(WITH) > 50
-
-
 @each("name", WITHOUT)
 def test_what_is_said_to_have_no_effect_is_read_nowhere(name: str) -> None:
     read = {where for where in named_in(name) if (name, where) not in NAMED_AND_WITHOUT_EFFECT}

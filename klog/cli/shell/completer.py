@@ -64,7 +64,7 @@ class KlogCompleter(Completer):
         """Completions of the word before the cursor."""
         text = document.text_before_cursor
         statement = _last(text)
-        if statement is None or statement.pipe is not None or statement.system is not None:
+        if statement.pipe is not None or statement.system is not None:
             return
         words, unfinished, start = _split(statement, text)
         if statement.redirects:
@@ -178,13 +178,11 @@ def _plain(words: list[str]) -> list[str]:
 
 def split_unfinished(text: str) -> tuple[list[str], str]:
     """The whole words of the last statement, and the one that is being written, maybe empty."""
-    statement = _last(text)
-    if statement is None:
-        return [], ""
-    return _split(statement, text)[:2]
+    return _split(_last(text), text)[:2]
 
 
-def _last(text: str) -> Statement | None:
+def _last(text: str) -> Statement:
+    """The statement that is being written, maybe an empty one."""
     found = statements(text)
     if not found or (text[found[-1].next - 1 : found[-1].next] in (";", "\n") and not found[-1].open):
         return Statement((), len(text))  # a new one begins

@@ -134,7 +134,8 @@ class Shell:
                 return False
             self.status = 0
             if statement.system is not None:
-                self.status = self._system(statement)
+                command = statement.system or os.environ.get("SHELL", "sh")
+                self.status = pipe.run(command, reads_stdin=not self.is_on_stdin)
             else:
                 self.status = self._with_output(statement, lambda: self._repeated(words, every_s))
         except (KlogError, OSError) as error:
@@ -177,11 +178,6 @@ class Shell:
             if statement.file:
                 stack.enter_context(pipe.output_to(Path(statement.file), append=statement.append))
             return act()
-
-    def _system(self, statement: Statement) -> int:
-        assert statement.system is not None
-        command = statement.system or os.environ.get("SHELL", "sh")
-        return pipe.run(command, reads_stdin=not self.is_on_stdin)
 
     def _repeated(self, words: list[str], every_s: float | None) -> int:
         if every_s is None:
