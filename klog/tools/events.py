@@ -95,9 +95,11 @@ def check_subject(kind: str | None, name: str) -> None:
     """UsageError for what cannot be a partition's name, or a broker's id."""
     topic, _, number = name.rpartition("-")
     if kind == "broker" and number_of(name) < 0:
-        raise UsageError(f"broker must be a broker's id, got {name!r}", hint="`klog broker list` shows the brokers")
+        raise UsageError(
+            f"a broker's id must be an integer of at least 0, got {name!r}", hint="`klog broker list` shows the brokers"
+        )
     if kind == "partition" and not (topic and number_of(number) >= 0):
-        raise UsageError(f"partition must be TOPIC-N, got {name!r}", hint="for example partition orders-0")
+        raise UsageError(f"a partition must be TOPIC-N, got {name!r}", hint="for example orders-0")
 
 
 def number_of(text: str) -> int:
