@@ -99,7 +99,7 @@ def check_subject(kind: str | None, name: str) -> None:
             f"a broker's id must be an integer of at least 0, got {name!r}", hint="`klog broker list` shows the brokers"
         )
     if kind == "partition" and not (topic and number_of(number) >= 0):
-        raise UsageError(f"a partition must be TOPIC-N, got {name!r}", hint="for example orders-0")
+        raise UsageError(f"a partition must be TOPIC-N, got {name!r}", hint="for example partition orders-0")
 
 
 def number_of(text: str) -> int:
