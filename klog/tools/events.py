@@ -94,9 +94,12 @@ def filter_of(words: Sequence[str], topics: Collection[str]) -> EventFilter:
 def check_subject(kind: str | None, name: str) -> None:
     """UsageError for what cannot be a partition's name, or a broker's id."""
     topic, _, number = name.rpartition("-")
-    if (kind == "broker" and number_of(name) < 0) or (kind == "partition" and not (topic and number_of(number) >= 0)):
-        what = "a broker's id" if kind == "broker" else "TOPIC-N"
-        raise UsageError(f"{kind} must be {what}, got {name!r}", hint="for example broker 1, partition orders-0")
+    if kind == "broker" and number_of(name) < 0:
+        raise UsageError(
+            f"a broker's id must be an integer of at least 0, got {name!r}", hint="`klog broker list` shows the brokers"
+        )
+    if kind == "partition" and not (topic and number_of(number) >= 0):
+        raise UsageError(f"a partition must be TOPIC-N, got {name!r}", hint="for example partition orders-0")
 
 
 def number_of(text: str) -> int:
