@@ -104,15 +104,6 @@ def test_ctrl_c_while_it_starts_leaves_nothing_running(home: Path, port: int) ->
         klog("down")
 
 
-def test_a_port_in_use_is_told_at_once(home: Path) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        ran = klog("up", "--detach", "--port", taken.getsockname()[1], "-o", "json")
-    assert ran.code == 1 and ran.error["code"] == "PORT_IN_USE"
-    assert str(taken) and "--port" in (ran.error["hint"] or "") + ran.error["message"]
-
-
 def test_settings_are_looked_at_before_anything_starts(home: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
