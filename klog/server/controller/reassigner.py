@@ -266,7 +266,7 @@ class Reassigner:
             await self._partitions.change(removals, decide)
             async for names, failure in self._write({name: removals[name].entry for name in planned}):
                 if isinstance(failure, NotController):
-                    raise failure
+                    raise failure.bare()
                 if failure is None:
                     done |= {name: removals[name].entry for name in names}
                 else:
