@@ -30,7 +30,7 @@ def test_preferred_leaders_lead_again_by_themselves(make_cluster: Callable[..., 
     cluster.wait_until(lambda: leaders(cluster, topic).count(1) >= 2, "broker 1 gets its share again")
     assert cluster.leader_of(other) == 2
     told = "\n".join(broker.log_text for broker in cluster.brokers.values())
-    assert re.search(r"controller\.balance: .*\b1 partitions?\b", told)
+    assert re.search(r"controller\.elections: .*\b1 partitions?\b", told)
 
 
 def leaders(cluster: RunningCluster, topic: str) -> list[int]:
