@@ -240,7 +240,7 @@ def test_a_changed_value_shows_in_the_checksum(new_topic: NewTopic, tmp_path: Pa
     rows = batch.to_pylist()
     rows[3]["value"], rows[4]["value"] = rows[4]["value"], rows[3]["value"]
     with path.open("wb") as sink:
-        writer = kind.writer(sink, batch.schema)
+        writer = kind.Writer(sink, batch.schema)
         writer.write(pa.RecordBatch.from_pylist(rows, schema=batch.schema))
         writer.close()
     (row, *_) = verify(topic.bootstrap, str(tmp_path))
