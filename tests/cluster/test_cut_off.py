@@ -11,13 +11,26 @@ import time
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Message, Producer
 
-from tests.cluster.load import produce
 from tests.faults.cluster import FaultCluster
 
 LAG_MS = 3000
 WITHIN_S = 40.0
 QUICK = {"socket.timeout.ms": 1500, "reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 200, "log_level": 0}
+
+
+def acknowledged(cluster: FaultCluster, topic: str, how: str) -> None:
+    """A message sent now is acknowledged by all, as long as that may take."""
+    told: list[object] = []
+
+    def on_delivery(error: object, message: Message) -> None:
+        told.append(error)
+
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "acks": "all", "linger.ms": 0, **QUICK})
+    producer.produce(topic, b"x", how.encode(), partition=0, on_delivery=on_delivery)
+    assert producer.flush(WITHIN_S) == 0, f"not acknowledged {how}"
+    assert told[0] is None
 
 
 @pytest.mark.slow
@@ -32,11 +45,11 @@ def test_what_no_follower_reaches_is_led_by_another_and_acks_of_all_go_on(tmp_pa
         others = [one for one in cluster.nodes if one != victim]
         topic = f"cut-{secrets.token_hex(3)}"
         cluster.create_topic(topic, [[victim, *others]], {"min.insync.replicas": "2"})
-        produce(cluster.bootstrap, topic, [b"before"], **QUICK)
+        acknowledged(cluster, topic, "before")
         away = cluster.links([victim], [f"b{one}" for one in others])
         both = [*away, *((there, here) for here, there in away)]
         cluster.network.cut(both)
-        produce(cluster.bootstrap, topic, [b"while it is cut off"], **QUICK)
+        acknowledged(cluster, topic, "while it is cut off")
         deadline = time.monotonic() + WITHIN_S
         while (found := cluster.state(topic, 0))[0] not in others or set(found[1]) != set(others):
             assert time.monotonic() < deadline, f"{found}: {others} are to lead, and to be in sync"
@@ -45,4 +58,4 @@ def test_what_no_follower_reaches_is_led_by_another_and_acks_of_all_go_on(tmp_pa
         assert cluster.registered() == set(cluster.nodes)
         cluster.network.heal(both)
         assert cluster.await_whole(topic, 1, WITHIN_S) == []
-        produce(cluster.bootstrap, topic, [b"after"], **QUICK)
+        acknowledged(cluster, topic, "after")
