@@ -170,7 +170,8 @@ def test_a_coordinator_that_has_not_been_told_of_the_next_commits_nothing(
     assert member.commit(old, 99) == NOT_COORDINATOR
     assert member.committed() == 10
 
-    # The controller has not written that, and finds it when the slot is to be given to another.
+    # The controller has not written that, and finds it when the slot is to be given to another. The member is what it
+    # was, in its generation (rule G2).
     three.kill(old)
     new = member.wait_for_coordinator(other_than=old)
     member.wait_until_served(new)
