@@ -190,10 +190,7 @@ def _objection(
     name: TopicPartition,
     target: Sequence[int],
 ) -> KlogError | None:
-    topic = metadata.topics.get(name.topic)
-    if topic is None:
-        return UnknownTopicOrPartition(f"topic {name.topic!r} does not exist")
-    if (error := topic.lacking([name.partition])) is not None:
+    if (error := metadata.lacking(name)) is not None:
         return error
     away = [one for one in target if one not in metadata.brokers and one not in current[name]]
     if away:

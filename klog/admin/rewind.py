@@ -199,10 +199,7 @@ async def plan_lines(
     good: dict[str, dict[TopicPartition, CommittedOffset | None]] = {}
     bad = []
     for line in lines:
-        topic = metadata.topics.get(line.name.topic)
-        if topic is None:
-            bad.append(BadLine(line.number, f"topic {line.name.topic!r} does not exist"))
-        elif (error := topic.lacking([line.name.partition])) is not None:
+        if (error := metadata.lacking(line.name)) is not None:
             bad.append(BadLine(line.number, error.message))
         else:
             good.setdefault(line.group, {})[line.name] = line.committed

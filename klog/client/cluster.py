@@ -332,13 +332,10 @@ class Cluster:
         return (await self.ask_leaders({partition: question}, ask))[partition]
 
     def _leader_in(self, metadata: Metadata, one: TopicPartition) -> int | KlogError:
-        topic = metadata.topics.get(one.topic)
-        if topic is None:
-            return UnknownTopicOrPartition(f"topic {one.topic!r} does not exist", topic=one.topic)
-        missing = topic.lacking([one.partition])
-        if missing is not None:
-            return _final(missing)
-        leader = topic.partitions[one.partition].leader
+        missing = metadata.lacking(one)
+        if missing is not None:  # a topic may be new; a partition that it lacks is not asked for again
+            return _final(missing) if one.topic in metadata.topics else missing
+        leader = metadata.leader_of(one)
         return LeaderNotAvailable(f"{one} has no leader at the moment") if leader is None else leader
 
     async def _ask_share(

@@ -101,6 +101,13 @@ class Metadata(NamedTuple):
             raise BrokerNotAvailable(f"no live broker {broker_id}", hint=f"live brokers: {live}")
         return node
 
+    def lacking(self, name: TopicPartition) -> UnknownTopicOrPartition | None:
+        """The error where there is no such topic, or no such partition of it."""
+        topic = self.topics.get(name.topic)
+        if topic is None:
+            return UnknownTopicOrPartition(f"topic {name.topic!r} does not exist", topic=name.topic)
+        return topic.lacking([name.partition])
+
     def leader_of(self, name: TopicPartition) -> int | None:
         """The leader's id; None without a leader, and for a partition that is not here."""
         topic = self.topics.get(name.topic)
