@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bench import workloads as w
-from bench.klog_system import FIRST, LAST
+from bench.klog_system import COMPILED, FIRST, LAST
 from bench.run_record import RunRecord
 
 KLOG, NO_FLUSH, KAFKA, FLUSHING = "klog", "klog-no-flush", "kafka-4.1", "kafka-4.1-flush"
@@ -158,6 +158,8 @@ BARS = (
     Bar(w.PUMP_50, RATE, KAFKA, 1.5, 3),
     Bar(w.PUMP_1, RATE, KAFKA, 2, 8),
     *(Bar(one, RATE, earlier, 1.0, 1.2) for earlier in (FIRST, LAST) for one in (w.PUMP_1, w.PUMP_50)),
+    *(Bar(one, RATE, KAFKA, bar, 2 * bar, of=COMPILED) for one, bar in ((w.BATCH_50, 2), (w.BATCH_1, 3))),
+    *(Bar(one, RATE, KAFKA, bar, 2 * bar, of=COMPILED) for one, bar in ((w.PUMP_50, 3), (w.PUMP_1, 5))),
     Bar(w.PUMP_BATCHED, RATE, FLUSHING, 1.2, 2),
     Bar(w.PUMP_50, RATE, FLUSHING, 8, 15),
     Bar(w.PUMP_1, RATE, FLUSHING, 10, 50),

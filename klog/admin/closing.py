@@ -18,6 +18,8 @@ from __future__ import annotations
 
 import os
 import re
+import stat
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +33,6 @@ from klog.errors import NoSuchThing, Refused
 from klog.names import host_port
 from klog.security.client_security import PLAINTEXT
 from klog.security.principal import ANONYMOUS
-from klog.storage.filesystem import OsFileSystem
 
 LISTENER: Final = "SASL_SSL"
 ADD, CLOSE = "klog security add", "klog security close"
@@ -127,8 +128,18 @@ def _write(path: Path, above: str, command: str, block: Mapping[str, str]) -> li
     text = "\n".join((above, f"# >>> {command}", *lines, f"# <<< {command}", ""))
     BrokerConfig.parse(parse_properties(text, source=str(path)), str(path))
     target = path.resolve()
-    owner = target.stat()
-    OsFileSystem().replace(str(target), text.encode(), private=True)
-    if os.geteuid() == 0:
-        os.chown(target, owner.st_uid, owner.st_gid)
+    descriptor, made = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)  # 0600
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            old = target.stat()
+            if os.geteuid() == 0:
+                os.fchown(descriptor, old.st_uid, old.st_gid)
+            os.fchmod(descriptor, stat.S_IMODE(old.st_mode) & 0o700)
+            os.fsync(descriptor)
+        Path(made).replace(target)
+    except BaseException:
+        Path(made).unlink()
+        raise
     return [SettingWritten(name, HIDDEN if name in SECRETS else value) for name, value in block.items()]

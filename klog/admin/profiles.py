@@ -323,7 +323,9 @@ def use(path: Path, name: str | None) -> None:
         document[CURRENT] = name
     else:  # before all sections: a key behind a section's head belongs to the section
         line = f"{tomlkit.dumps({CURRENT: name})}\n"
-        text = re.sub(r"^(?=[ \t]*\[|\Z)", line, tomlkit.dumps(document), count=1, flags=re.MULTILINE)
+        text = tomlkit.dumps(document)
+        text += "\n" if text and not text.endswith("\n") else ""
+        text = re.sub(r"^(?=[ \t]*\[|\Z)", line, text, count=1, flags=re.MULTILINE)
         document = tomlkit.parse(text)
     _save(path, document)
 

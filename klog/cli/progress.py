@@ -158,6 +158,7 @@ def at_work_without_loop(invocation: Drawing) -> Iterator[None]:
     if not invocation.can_draw:
         yield
         return
+    invocation.has_shown = False  # a preview that was confirmed is no progress
     over, begun_s = threading.Event(), time.monotonic()
 
     def show() -> None:

@@ -208,8 +208,11 @@ class Cluster:
         try:
             return await self._ask(self._any, key, highest, lowest, None, fields)
         except CannotConnect:
+            servers = parse_bootstrap(self.bootstrap, self.source)
+            known = self._metadata.brokers.values() if self._metadata else ()
+            servers += [(one.host, one.port) for one in known if (one.host, one.port) not in servers]
             await self._any.close()
-            self._any = await connect_any(parse_bootstrap(self.servers(), self.source), self._open)
+            self._any = await connect_any(servers, self._open)
             return await self._ask(self._any, key, highest, lowest, None, fields)
 
     async def to_broker(

@@ -6,6 +6,7 @@ still log in; changes are read when there is one again.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import Counter
 from queue import SimpleQueue
@@ -41,6 +42,7 @@ class UserCredentials:
         """The cache of `usual`; cleared by each change."""
         self._is_loaded = False
         """A broker without SASL loads them at the first request about them."""
+        self._loading = asyncio.Lock()
         self._doubted = SimpleQueue[str]()
         """Users to be read again."""
         self._reads = WatchedReads(runtime, "users' credentials", self._read, self._know, pause_s=PAUSE_S)
@@ -64,11 +66,10 @@ class UserCredentials:
 
     async def load(self) -> None:
         """Read all, once. Raises KlogError if ZooKeeper cannot be read."""
-        if not self._is_loaded:
-            found = await self._runtime.executors.run(Purpose.OTHER, self._read, True)
+        async with self._loading:
             if not self._is_loaded:
+                self._know(await self._runtime.executors.run(Purpose.OTHER, self._read, True))
                 self._is_loaded = True
-                self._know(found)
                 self._reads.begin()
 
     async def write(self, name: str, changes: dict[ScramMechanism, ScramCredential | None], actor: Actor) -> bool:

@@ -240,13 +240,16 @@ class EventsTopic:
             if not self.is_controller() or not brokers or (was_there and brokers <= considered):
                 continue
             await asyncio.sleep(SETTLE_S)
-            if was_there:
-                considered |= brokers
-                await self._add_replicas()
-            elif brokers == self.image.brokers.keys() and self.is_controller():
-                before, refusal = refusal, await self._create(len(brokers))
-                if refusal is not None and refusal != before:
-                    log.warning("the topic %s cannot be made yet: %s", TOPIC, refusal)
+            try:
+                if was_there:
+                    considered |= brokers
+                    await self._add_replicas()
+                elif brokers == self.image.brokers.keys() and self.is_controller():
+                    before, refusal = refusal, await self._create(len(brokers))
+                    if refusal is not None and refusal != before:
+                        log.warning("the topic %s cannot be made yet: %s", TOPIC, refusal)
+            except Exception:  # or no later controller's term here would make it
+                log.exception("internal error: the topic %s is looked at again", TOPIC)
 
     async def _create(self, brokers: int) -> str | None:
         """Why the topic cannot be created; None where it is, or will be in the image in a moment."""

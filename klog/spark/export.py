@@ -223,10 +223,15 @@ def _by_processes(tasks: Any, partitions: Sequence[Any], processes: int) -> Iter
     try:
         for done in as_completed([pool.submit(tasks.write, one) for one in partitions]):
             yield done.result()
-    except BrokenProcessPool:
-        raise HostError(
-            "a process that wrote files was killed", hint="is there too little memory? the next run goes on"
-        ) from None
+    except BaseException as error:
+        for process in list(pool._processes.values()):  # or the others would work on
+            process.kill()
+        if isinstance(error, BrokenProcessPool | MemoryError):
+            raise HostError(
+                f"a process that wrote files was killed, or had no memory: {error}",
+                hint="is there too little memory? the next run goes on",
+            ) from None
+        raise
     finally:
         pool.shutdown(cancel_futures=True)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,7 @@ from klog.errors import CorruptBatch, KlogError
 from klog.names import counted
 from klog.record.records import Record, each_record
 from klog.render.jsonl import Content, to_line
-from klog.storage.filesystem import open_to_read
+from klog.storage.filesystem import LogFile, open_to_read
 from klog.storage.partition_folder import parse_folder_name
 from klog.storage.segment import base_address_of
 from klog.tools.log_survey import FAULTS, Batch, LogRange, find_folders
@@ -36,6 +37,7 @@ def dump_messages(
     Raises NoSuchThing and UsageError for the path, StorageError, and what the decoder's schemas raise (ZooKeeper may be
     lost); never for what is in the files.
     """
+    opened = lru_cache(maxsize=1)(open_to_read)  # a segment that retention removes meanwhile is read to its end
     for folder, segments in find_folders(path):
         name = parse_folder_name(Path(folder).name)
         topic, partition = (Path(folder).name, None) if name is None else name
@@ -48,7 +50,7 @@ def dump_messages(
             if event.header.is_control:
                 note(f"{event.file}: {event.address} is a control batch, without messages", False)
                 continue
-            for record in _records(event, note):
+            for record in _records(event, opened, note):
                 if within.to_offset is not None and record.offset >= within.to_offset:
                     break
                 if within.to_ms is not None and record.timestamp_ms >= within.to_ms:
@@ -69,11 +71,11 @@ def _line(topic: str, partition: int | None, record: Record, decoder: MessageDec
     return json.dumps({**json.loads(line), **decoder.decoded(record)}, ensure_ascii=False, separators=(",", ":"))
 
 
-def _records(batch: Batch, note: Note) -> Iterator[Record]:
+def _records(batch: Batch, opened: Callable[[str], LogFile], note: Note) -> Iterator[Record]:
     """Those before damage, which is noted."""
     try:
         base = base_address_of(Path(batch.file).name) or 0
-        data = open_to_read(batch.file).read_at(batch.address - base, batch.header.size_bytes)
+        data = opened(batch.file).read_at(batch.address - base, batch.header.size_bytes)
         if len(data) < batch.header.size_bytes:
             raise CorruptBatch("its bytes are no longer in the file")
         yield from each_record(data)

@@ -9,7 +9,6 @@ import asyncio
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -36,7 +35,6 @@ from klog.server.replicas.deletions import Deletions
 from klog.server.replicas.fetchers import Fetchers
 from klog.server.replicas.led_partitions import LedPartitions
 from klog.server.replicas.opening import Assignment
-from klog.server.replicas.replica_session import ReplicaSession
 from klog.server.runtime import Identity, Runtime
 from klog.storage.filesystem import FileSystem, OsFileSystem
 from klog.storage.flusher import Flusher
@@ -68,16 +66,6 @@ class Committed:
             self.done.set_result(error)
 
 
-@dataclass(frozen=True)
-class Parts:
-    """What the handlers of `SERVED` ask for."""
-
-    identity: Identity
-    image: ClusterImage
-    secret: Secret
-    open_session: Callable[[int, int], ReplicaSession]
-
-
 SERVED = (ApiKey.API_VERSIONS, ApiKey.GREET, ApiKey.PROVE, ApiKey.REPLICA_FETCH)
 
 
@@ -107,6 +95,7 @@ class Side:
         self.image = ClusterImage(cluster_id=cluster_id)
         self.executors = Executors()
         self.runtime = Runtime(self.config, Identity(broker_id), self.executors, ZooKeeper("127.0.0.1:1"), self.loop)
+        self.identity = self.runtime.identity
         self.runtime.on_event = self._on_event
         self.measures = self.runtime.measures
         self.incarnation = broker_id * 100 if incarnation is None else incarnation
@@ -119,10 +108,7 @@ class Side:
         self._folder = folder
         self._open_logs()
         routes = BoundRoutes()
-        routes.bind(
-            {key: ROUTES[key] for key in SERVED},
-            Parts(self.runtime.identity, self.image, self.secret, self._open_session),
-        )
+        routes.bind({key: ROUTES[key] for key in SERVED}, self)
         self.dispatcher = Dispatcher(
             routes,
             executors=self.executors,
@@ -194,9 +180,6 @@ class Side:
         """What UpdateMetadata would say of who lives."""
         self.image.brokers = {one.broker_id: one.entry for one in sides}
         self.fetchers.brokers_changed()
-
-    def _open_session(self, broker_id: int, incarnation: int) -> ReplicaSession:
-        return ReplicaSession(self.runtime, self.partitions, self.log_dirs, self.probes, broker_id, incarnation)
 
     def _on_frame(self, connection: Connection, frame: memoryview, reply: Reply) -> None:
         self.dispatcher.on_frame(connection, frame, reply)

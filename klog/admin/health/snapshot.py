@@ -477,17 +477,26 @@ async def _ask_topics(snapshot: Snapshot, cluster: Cluster) -> None:
 
 async def _look_ahead(snapshot: Snapshot, cluster: Cluster, metadata: Metadata) -> None:
     """Find messages from ahead of the clock. Brokers know each segment's largest time, and read nothing without any."""
-    answering = metadata.brokers.keys() - snapshot.silent.keys()
-    later_ms = {
-        TopicPartition(name, number): snapshot.now_ms + ahead_max_ms + 1
-        for name, topic in metadata.topics.items()
-        if (ahead_max_ms := snapshot.ahead_max_ms.get(name, NO_BOUND_MS)) < NO_BOUND_MS
-        for number, one in topic.partitions.items()
-        if one.leader in answering
-    }
-    for partition, found in (await cluster.to_leaders(later_ms, leader_requests.list_offsets)).items():
-        if not isinstance(found, KlogError) and found.offset is not None and found.timestamp_ms is not None:
-            snapshot.ahead[partition] = found.offset, found.timestamp_ms
+    shares: dict[int, dict[TopicPartition, int]] = {}
+    for topic in metadata.topics.values():
+        ahead_max_ms = snapshot.ahead_max_ms.get(topic.name, NO_BOUND_MS)
+        for number, one in topic.partitions.items():
+            leader = one.leader
+            if ahead_max_ms < NO_BOUND_MS and leader is not None and not snapshot.is_away(leader):
+                later_ms = snapshot.now_ms + ahead_max_ms + 1
+                shares.setdefault(leader, {})[TopicPartition(topic.name, number)] = later_ms
+
+    async def ask(broker: int, share: dict[TopicPartition, int]) -> None:
+        """Once: an answer that does not come is no finding, and the screen does not wait for it."""
+        try:
+            answers = await leader_requests.list_offsets(await cluster.channel(broker), share)
+        except KlogError:
+            return
+        for name, found in answers.items():
+            if not isinstance(found, KlogError) and found.offset is not None and found.timestamp_ms is not None:
+                snapshot.ahead[name] = found.offset, found.timestamp_ms
+
+    await asyncio.gather(*(ask(broker, share) for broker, share in shares.items()))
 
 
 async def _ask_broker(snapshot: Snapshot, cluster: Cluster, broker: int) -> None:

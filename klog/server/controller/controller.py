@@ -163,6 +163,7 @@ class Controller:
             log.error("ignored: %s", what)
         context.group_slots = group_slots.read_all(self._zookeeper)
         registered = brokers.live(self._zookeeper, self._watch_registry)
+        context.ever_registered |= {one.broker.broker_id for one in registered}  # some may have come meanwhile
         context.left = brokers.left_in_order(self._zookeeper)  # after that: one that has just shut down was not lost
         return registered
 

@@ -425,8 +425,8 @@ class TopicManager:
     async def _finish_deletion(self, name: str) -> None:
         state = self._state
         async with state.lock:
-            if not state.active or name not in state.context.deleting:
-                return
+            if not state.active or state.context.deleting.get(name) != set():
+                return  # finished by another, which began at the same time; the name may be in use again
             try:
                 await state.write(topic_deletion.finish_deletion, self._zookeeper, name, state.fence)
             except KlogError as error:

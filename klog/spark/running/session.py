@@ -157,7 +157,7 @@ def start_context(
         context = SparkContext(conf=conf, gateway=gateway)
         context.setLogLevel(LOG_LEVEL)
     except (PySparkException, Py4JError, OSError) as error:
-        raise not_started(master, str(error), log) from None
+        raise not_started((master or MASTER) if quick else master, str(error), log) from None
     finally:
         archive.close()
         if meanwhile.ident is not None:
@@ -169,8 +169,6 @@ def start_context(
 
 def _ready_cluster(context: Any, scratch: Path | None) -> None:
     """Ship klog (in ``scratch``; None: spark-submit has shipped it), and find out whether the machines can run it."""
-    from pyspark.sql import SparkSession
-
     from klog.spark.running.package import make_zip
     from klog.spark.running.workers import check_workers, wait_for_executors
 
@@ -178,7 +176,7 @@ def _ready_cluster(context: Any, scratch: Path | None) -> None:
         context.addPyFile(str(make_zip(scratch)))
     if not context.master.startswith("local"):
         wait_for_executors(context)
-        check_workers(SparkSession.builder.getOrCreate(), 2 * context.defaultParallelism)
+        check_workers(context, 2 * context.defaultParallelism)
 
 
 def is_submitted() -> bool:

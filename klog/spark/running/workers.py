@@ -36,19 +36,25 @@ _SAYINGS = (
 _KLOG_SAYS = re.compile(r"klog\.errors\.\w+: ([^\n]*)")
 
 
-def check_workers(session: Any, tasks: int = TASKS) -> None:
-    """HostError, saying which machine lacks what, where a worker cannot run what this process plans."""
+def check_workers(where: Any, tasks: int = TASKS) -> None:
+    """HostError, saying which machine lacks what, where a worker cannot run what this process plans.
+
+    ``where``: a context, or a session of Connect, which has none (and needs pandas here for its `mapInArrow`).
+    """
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
     planned = Versions.here()
 
-    def look(batches: Iterator[Any]) -> Iterator[Any]:
+    def look(given: Iterator[Any]) -> Iterator[Any]:
         check_worker(planned)
-        yield from batches
+        yield from given
 
     try:
-        session.range(0, tasks, 1, tasks).mapInArrow(look, "id bigint").collect()
+        if hasattr(where, "parallelize"):
+            where.parallelize(range(tasks), tasks).mapPartitions(look).collect()
+        else:
+            where.range(0, tasks, 1, tasks).mapInArrow(look, "id bigint").collect()
     except (PySparkException, Py4JError) as error:
         raise explained(str(error)) from error
 

@@ -313,7 +313,7 @@ class _Leg:
             cluster = self._asking.cluster
             behind = {one: (copy.position, LATEST) for one, copy in self.copies.items() if not copy.has_caught_up}
             try:
-                self._lags = await messages_in(cluster, behind)
+                self._lags = {**dict.fromkeys(self.copies, 0), **(await messages_in(cluster, behind))}
             except KlogError as error:
                 await self._asking.back_off(error, cluster)
             await asyncio.sleep(1.0)
@@ -322,7 +322,7 @@ class _Leg:
         if copy.has_caught_up or copy.is_done:
             return 0
         if not self._asking.cluster.is_klog:  # offsets are counters there
-            return max(0, copy.high_watermark - copy.position)
+            return max(0, copy.high_watermark - copy.position) if copy.high_watermark >= 0 else None
         return self._lags.get(one)
 
     def rows(self, is_over: bool) -> list[MirrorRow]:
