@@ -195,7 +195,7 @@ def test_settings_are_read_as_they_were_written(tmp_path: Path) -> None:
     written = ServerSettings(1234, tls=listener)
     written.write(tmp_path)
     assert settings_of(tmp_path) == written
-    replace(written, tls=None).write(tmp_path, tmp_path / "data")
+    replace(written, tls=None).write(tmp_path)
     assert settings_of(tmp_path) == replace(written, tls=None)
 
 
