@@ -1,7 +1,7 @@
 """klog's own library, `klog.Producer` and `klog.Consumer` with their default settings, in this process.
 
 Messages are of 200 bytes, to one partition. What is sent counts when it is acknowledged. Beside them, what the library
-is built on can do by itself with the same settings, as their ceiling: confluent-kafka, with a callback that counts.
+is built on can do by itself with the same settings, as their ceiling: confluent-kafka, with a callback a message.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Literal
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 import klog
+from bench.consume import ConsumeFailed
 from bench.produce import Load, ProduceFailed
 from klog.client.consumer_settings import read_settings as consumer_settings
 from klog.client.producer_settings import read_settings as producer_settings
@@ -21,6 +22,7 @@ from klog.client.producer_settings import read_settings as producer_settings
 VALUE = b"v" * 200
 LOOK_EVERY = 100
 """Sends between two looks at the clock."""
+ANSWER_S = 30.0
 
 
 def send(
@@ -66,14 +68,13 @@ def send_alone(port: int, topic: str, seconds: float) -> Load:
     """confluent-kafka's producer with the settings of an asynchronous `klog.Producer`, and a thread that polls it."""
     given = {"bootstrap_servers": f"127.0.0.1:{port}"}
     producer = Producer(producer_settings(given, is_async=True, audit=False, partitioner=None).librdkafka)
-    acknowledged = 0
+    failures: list[object] = []
     has_ended = threading.Event()
+    sent = 0
 
-    def count(error: object, _: object) -> None:
-        nonlocal acknowledged
+    def told(error: object, _: object) -> None:
         if error is not None:
-            raise ProduceFailed(f"{topic}: {error}")
-        acknowledged += 1
+            failures.append(error)
 
     def poll() -> None:
         while not has_ended.is_set():
@@ -89,15 +90,18 @@ def send_alone(port: int, topic: str, seconds: float) -> Load:
         for _ in range(LOOK_EVERY):
             while True:
                 try:
-                    producer.produce(topic, VALUE, on_delivery=count)
+                    producer.produce(topic, VALUE, on_delivery=told)
                     break
                 except BufferError:
                     time.sleep(0.001)
+        sent += LOOK_EVERY
     producer.flush()
     elapsed = time.perf_counter() - start
     has_ended.set()
     polling.join()
-    return Load(acknowledged, acknowledged * len(VALUE), elapsed)
+    if failures:
+        raise ProduceFailed(f"{topic}: {failures[0]}")
+    return Load(sent, sent * len(VALUE), elapsed)
 
 
 def stream(zookeeper: str, topic: str, messages: int) -> Load:
@@ -121,10 +125,12 @@ def stream_alone(port: int, topic: str, messages: int) -> Load:
     consumer = Consumer({**settings, "bootstrap.servers": f"127.0.0.1:{port}"})
     consumer.assign([TopicPartition(topic, 0, 0)])
     size, left = 0, messages - 1
-    consumer.consume(1, 30)
+    consumer.consume(1, ANSWER_S)
     start = time.perf_counter()
     while left > 0:
-        found = consumer.consume(min(left, 1000), 1)
+        found = consumer.consume(min(left, 1000), ANSWER_S)
+        if not found:
+            raise ConsumeFailed(f"{topic}: {left} messages did not come within {ANSWER_S:g} s")
         size += sum(len(one.value()) for one in found)
         left -= len(found)
     elapsed = time.perf_counter() - start
