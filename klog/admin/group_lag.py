@@ -173,12 +173,11 @@ def _offsets(zookeeper: ZooKeeper, groups: Sequence[str]) -> dict[str, dict[Topi
     The plain numbers alone: what is beside them in notes is not lag, and would be as much to read again.
     """
     places = [(group, name) for group, some in committed.names(zookeeper, groups).items() for name in some]
-    nodes = zookeeper.get_many([paths.consumer_offset(group, *name) for group, name in places])
+    nodes = zookeeper.find_many(places, lambda place: paths.consumer_offset(place[0], *place[1]))
     found: dict[str, dict[TopicPartition, CommittedOffset | None]] = {group: {} for group in groups}
-    for (group, name), node in zip(places, nodes, strict=True):
-        if node is not None:
-            offset = committed.offset_in(node.data)
-            found[group][name] = None if offset is None else CommittedOffset(offset, commit_ms=node.stat.modified_ms)
+    for (group, name), node in nodes.items():
+        offset = committed.offset_in(node.data)
+        found[group][name] = None if offset is None else CommittedOffset(offset, commit_ms=node.stat.modified_ms)
     return found
 
 

@@ -193,8 +193,7 @@ def _rows(zookeeper: ZooKeeper, listed: list[str]) -> list[NodeRow]:
             entry_text(true_path(zookeeper, path), node.data),
             shown(zookeeper, path, node.data),
         )
-        for path, node in zip(listed, zookeeper.get_many(listed), strict=True)
-        if node is not None
+        for path, node in zookeeper.find_many(listed).items()
     ]
 
 

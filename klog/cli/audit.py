@@ -14,7 +14,7 @@ from klog.cli.target import OTHER_CLUSTER
 from klog.cli.watching import check_watchable, rows_as_they_come
 from klog.client.positions import Range, parse_range
 from klog.errors import UsageError
-from klog.names import counted
+from klog.names import AUDIT_TOPIC, counted
 from klog.render import Report
 from klog.render.values import to_json
 
@@ -39,7 +39,7 @@ async def run(
     from_start: bool = flag("--from-start", "Count everything again, not only new messages."),
     every: float | None = flag("--every DURATION", "Repeat at this interval until stopped.", parser=limit),
     window: Window = None,
-    audit_topic: AuditTopic = "klog.audit",
+    audit_topic: AuditTopic = AUDIT_TOPIC,
 ) -> Report | None:
     """Count the messages of a cluster by reading them, and publish the counts for `audit report`. One row per window.
 
@@ -93,7 +93,7 @@ async def report(
     grace: float | None = flag("--grace DURATION", "Skip windows that ended less than this ago (1m).", parser=duration),
     only_gaps: bool = flag("--only-gaps", "Only windows that differ."),
     window: Window = None,
-    audit_topic: AuditTopic = "klog.audit",
+    audit_topic: AuditTopic = AUDIT_TOPIC,
 ) -> Report:
     """Compare what producers sent with what the cluster, a mirror and an export have. Exit 1 on a gap.
 

@@ -1,7 +1,8 @@
 """Requests to partitions' leaders: each function sends one broker its share of partitions.
 
 They fit `Cluster.to_leaders`: they take partitions with a question each, and return partitions with an answer or an
-error each. If the broker does not know the request (plain Kafka and klog's own requests), the answer is None.
+error each. If the broker does not know the request (plain Kafka and klog's own requests), the answer is None;
+`measure` then tells the ends alone.
 """
 
 from __future__ import annotations

@@ -138,11 +138,14 @@ def read_all(zookeeper: ZooKeeper, damage: Damage | None = None) -> list[Topic]:
 
 def read_many(zookeeper: ZooKeeper, listed: Sequence[str], damage: Damage | None = None) -> list[Topic]:
     """As `read_all`, for these names; missing topics are skipped."""
-    fences = zookeeper.find_many(listed, paths.topic_epoch)
+    nodes = zookeeper.find_many([*map(paths.topic_epoch, listed), *map(paths.topic, listed)])
     decoded = []
-    for name, node in zookeeper.find_many(listed, paths.topic).items():
+    for name in dict.fromkeys(listed):
+        node, fence = nodes.get(paths.topic(name)), nodes.get(paths.topic_epoch(name))
+        if node is None:
+            continue
         try:
-            decoded.append(decode(name, node, fences[name].stat.version if name in fences else -1))
+            decoded.append(decode(name, node, -1 if fence is None else fence.stat.version))
         except ZooKeeperError as error:
             if damage is None:
                 raise
@@ -222,8 +225,12 @@ def _still_held(
     zookeeper: ZooKeeper, broker_id: int, replicas: Mapping[TopicPartition, uuid.UUID]
 ) -> set[TopicPartition]:
     listed = sorted({name.topic for name in replicas})
-    nodes, marks = zookeeper.find_many(listed, paths.topic), zookeeper.find_many(listed, paths.delete_topic)
-    there = {name: decode(name, node, -1) for name, node in nodes.items() if name not in marks}
+    nodes = zookeeper.find_many([*map(paths.topic, listed), *map(paths.delete_topic, listed)])
+    there = {
+        name: decode(name, nodes[paths.topic(name)], -1)
+        for name in listed
+        if paths.topic(name) in nodes and paths.delete_topic(name) not in nodes
+    }
     return {
         name
         for name, topic_id in replicas.items()

@@ -399,10 +399,8 @@ def _read_registries(snapshot: Snapshot, session: ZooKeeper) -> None:
         session, [name for topic in snapshot.topics.values() for name in topic.topic_partitions], unreadable
     )
     snapshot.damage |= {paths.partition_state(*name): what for name, what in unreadable.items()}
-    nodes = session.get_many([paths.delete_topic(name) for name in marked])
-    snapshot.deletions = {
-        name: node.stat.created_ms for name, node in zip(marked, nodes, strict=True) if node is not None
-    }
+    deletions = session.find_many(marked, paths.delete_topic)
+    snapshot.deletions = {name: node.stat.created_ms for name, node in deletions.items()}
     snapshot.acts, snapshot.acts_in_all = recent_acts(session, snapshot.now_ms - ACTS_WITHIN_MS, ACTS_MAX)
 
 

@@ -131,8 +131,7 @@ def _there(zookeeper: ZooKeeper, group: str) -> dict[str, ZNode]:
         for partition, owner in consumers.owners(zookeeper, [group])[group].items()
         if owner.rpartition("-")[0] not in streams
     ]
-    nodes = zookeeper.get_many(where)
-    return {path: node for path, node in zip(where, nodes, strict=True) if node is not None}
+    return zookeeper.find_many(where)
 
 
 def _is_shown(node: ZNode | None, data: bytes, session: int) -> bool:
