@@ -271,7 +271,9 @@ class Access:
             may_look = self.authorizer.may(who.principal, who.host, Operation.DESCRIBE, CLUSTER)
             bits = self.authorizer.operations(who.principal, who.host, CLUSTER) if may_look else 0
             answer = {**answer, "cluster_authorized_operations": bits}
-        rows, name, field, kind = _OPERATIONS.get(request.head.key, ("", "", "", ResourceType.TOPIC))
+        flag, rows, name, field, kind = _OPERATIONS.get(request.head.key, ("", "", "", "", ResourceType.TOPIC))
+        if not getattr(request.entity, flag, False):
+            return answer
         async for row in request.in_turn(answer.get(rows, ())):
             if row.get(field, OPERATIONS_NOT_ASKED) != OPERATIONS_NOT_ASKED:
                 resource = Resource(kind, str(row[name]))
@@ -303,11 +305,23 @@ class Access:
         return refusal(response_schema(request.head.key, request.head.version), error)
 
 
-_OPERATIONS: Final[Mapping[int, tuple[str, str, str, ResourceType]]] = {
-    ApiKey.METADATA: ("topics", "name", "topic_authorized_operations", ResourceType.TOPIC),
-    ApiKey.DESCRIBE_GROUPS: ("groups", "group_id", "authorized_operations", ResourceType.GROUP),
+_OPERATIONS: Final[Mapping[int, tuple[str, str, str, str, ResourceType]]] = {
+    ApiKey.METADATA: (
+        "include_topic_authorized_operations",
+        "topics",
+        "name",
+        "topic_authorized_operations",
+        ResourceType.TOPIC,
+    ),
+    ApiKey.DESCRIBE_GROUPS: (
+        "include_authorized_operations",
+        "groups",
+        "group_id",
+        "authorized_operations",
+        ResourceType.GROUP,
+    ),
 }
-"""Where an answer has permitted operations: its rows, their names, and the field."""
+"""Where an answer has permitted operations: the request's flag for them, its rows, their names, and the field."""
 _DESCRIBED: Final = (Need(Operation.DESCRIBE, ResourceType.TOPIC),)
 _NOTHING_GRANTS: Final = (Need(Operation.ALL, ResourceType.CLUSTER),)
 
