@@ -166,9 +166,8 @@ def _decode(
 def _fields(data: bytes, parts: Sequence[Bytes], headers: Sequence[BatchHeader]) -> _Fields:
     starts, batch_ends = _starts(data, parts, headers)
     array = np.frombuffer(data, np.uint8)
-    columns = zip(BatchHeader._fields, zip(*headers, strict=True), strict=True)
-    facts = {name: np.array(column, np.int64) for name, column in columns}
-    counts = facts["count"]
+    columns = BatchHeader._make(zip(*headers, strict=True))
+    counts = np.array(columns.count, np.int64)
     ends = np.empty_like(starts)
     ends[:-1] = starts[1:]
     ends[np.cumsum(counts) - 1] = batch_ends
@@ -188,16 +187,16 @@ def _fields(data: bytes, parts: Sequence[Bytes], headers: Sequence[BatchHeader])
     if (most := int(header_counts.max(initial=0))) > HEADERS_MAX:
         raise CorruptBatch(f"a record has {most} headers; at most {HEADERS_MAX} are read")
 
-    def each(of_batches: Ints) -> Ints:
-        return np.repeat(of_batches, counts)
+    def each(of_batches: Any) -> Ints:
+        return np.repeat(np.asarray(of_batches, np.int64), counts)
 
-    _require((offset_deltas >= 0) & (offset_deltas <= each(facts["last_offset_delta"])), "an offset")
-    timestamps_ms = each(facts["base_timestamp_ms"]) + time_deltas
-    is_append_time = facts["attributes"] & LOG_APPEND_TIME != 0
+    _require((offset_deltas >= 0) & (offset_deltas <= each(columns.last_offset_delta)), "an offset")
+    timestamps_ms = each(columns.base_timestamp_ms) + time_deltas
+    is_append_time = np.array(columns.attributes, np.int64) & LOG_APPEND_TIME != 0
     if is_append_time.any():
-        timestamps_ms = np.where(each(is_append_time), each(facts["max_timestamp_ms"]), timestamps_ms)
+        timestamps_ms = np.where(each(is_append_time), each(columns.max_timestamp_ms), timestamps_ms)
     return _Fields(
-        each(facts["base_offset"]) + offset_deltas,
+        each(columns.base_offset) + offset_deltas,
         timestamps_ms,
         each(is_append_time).astype(np.int32),
         keys,
