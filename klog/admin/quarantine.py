@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from klog.client.cluster import Cluster
+from klog.client.metadata import Metadata
 from klog.errors import CannotConnect, KlogError, NoSuchThing, Refused
 from klog.protocol.apis import ApiKey
 from klog.render.values import moment
@@ -38,14 +39,16 @@ class LostRow:
     message: str | None = None
 
 
-async def list_lost(cluster: Cluster, topics: Sequence[str] = (), *, silent: Collection[int] = ()) -> list[LostRow]:
+async def list_lost(
+    cluster: Cluster, topics: Sequence[str] = (), *, known: Metadata | None = None, silent: Collection[int] = ()
+) -> list[LostRow]:
     """One row per stretch, by topic, partition, broker and address; last the brokers that could not be asked, but for
-    those that are known to be ``silent``."""
+    those that are known to be ``silent``. ``known``: all the metadata, if they have just been read."""
     if not cluster.is_klog:
         raise Refused("this is not a klog cluster: only klog's brokers report what they have set aside")
     for topic in topics:
         await cluster.topic(topic)
-    dead = (await cluster.metadata(fresh=True)).dead
+    dead = (known or await cluster.metadata(fresh=True)).dead
     answers = await cluster.to_each(ApiKey.LIST_LOST, 0, without=silent, topics=list(topics) or None)
     for broker in dead:
         answers[broker] = CannotConnect(f"broker {broker} is not alive: what it has set aside is not known")

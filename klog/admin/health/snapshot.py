@@ -463,7 +463,7 @@ async def _ask_topics(snapshot: Snapshot, cluster: Cluster) -> None:
         snapshot.uncompacted = await replica_bytes(cluster, asking)
         await _look_ahead(snapshot, cluster, metadata)
         if cluster.is_klog:
-            snapshot.lost = await list_lost(cluster, silent=snapshot.silent)
+            snapshot.lost = await list_lost(cluster, known=metadata, silent=snapshot.silent)
         kept = [topic for name, topic in snapshot.topics.items() if name not in snapshot.deletions]
         snapshot.standing_still, snapshot.watched_s = await watch_reassignments(
             cluster, metadata, kept, snapshot.max_bytes
@@ -517,7 +517,7 @@ async def _ask_broker(snapshot: Snapshot, cluster: Cluster, broker: int) -> None
     if own is not None and not isinstance(own, str):
         snapshot.clocks[broker] = int(own.now_ms) - (before_ms + SYSTEM_CLOCK.now_ms()) // 2
     warning_days = settings.get(WARNING_DAYS)
-    if warning_days is not None:  # an older broker, or Kafka's
+    if warning_days is not None:  # else it is an older broker, or Kafka's
         snapshot.certificates += await _certificates(cluster, broker, int(warning_days))
 
 
