@@ -1,4 +1,4 @@
-"""Builds klog. With KLOG_COMPILE=1 in the environment some pure modules are compiled too, from the same source.
+"""Builds klog. With KLOG_COMPILE=1 in the environment the path of a message is compiled too, from the same source.
 
 A compiled module lies beside its source in what is installed, and Python takes it in its place; where it is not there,
 the source runs. It needs a C compiler, and mypy in the environment that builds (`pip install --no-build-isolation`).

@@ -41,8 +41,6 @@ __all__ = [
     "topic",
 ]
 
-READY_WITHIN_S = 30.0
-
 
 class RunningBroker:
     """One broker process. `start` may be called again after `kill` or `stop`; the port stays the same."""

@@ -35,11 +35,15 @@ def by_topic(
     return [{topic: name, inner: partitions} for name, partitions in topics.items()]
 
 
-def by_partition(topics: Iterable[Any], inner: str = "partitions") -> Iterator[tuple[TopicPartition, Any]]:
-    """The parts of a response by their partitions; ``inner``: the name of a topic's list of them."""
-    for topic in topics:
-        for one in getattr(topic, inner):
-            yield TopicPartition(str(topic.name), int(one.partition_index)), one
+def by_partition(
+    topics: Iterable[Any], inner: str = "partitions", *, topic: str = "name"
+) -> Iterator[tuple[TopicPartition, Any]]:
+    """The parts of a response by their partitions. The names of the fields for a topic's name and for its list of them
+    are those of most responses."""
+    for of_topic in topics:
+        name = str(getattr(of_topic, topic))
+        for one in getattr(of_topic, inner):
+            yield TopicPartition(name, int(one.partition_index)), one
 
 
 def ranges_by_partition(topics: Iterable[Any]) -> dict[TopicPartition, list[Any]]:

@@ -173,16 +173,14 @@ def check_fixed(place: ExportRoot, *fixed: tuple[str, Any, Any]) -> None:
 
 def of_table(known: ExportIdentity, table: TableChoice | None) -> list[tuple[str, Any, Any]]:
     """For `check_fixed`."""
+    if table is None:
+        return []
     here = known.table or {}
-    return (
-        []
-        if table is None
-        else [
-            ("table", known.commit if here else None, table.format),
-            ("table name", here.get("name"), table.name),
-            ("catalog", here.get("catalog"), table.catalog),
-        ]
-    )
+    return [
+        ("table", known.commit if here else None, table.format),
+        ("table name", here.get("name"), table.name),
+        ("catalog", here.get("catalog"), table.catalog),
+    ]
 
 
 def check_table(table: TableChoice, format: str) -> None:

@@ -24,7 +24,6 @@ from typing import Final, NamedTuple
 from klog.errors import CorruptBatch, MessageTooLarge
 from klog.record.admission import unpacked_bytes_max
 from klog.record.batch import (
-    CONTROL,
     HEADER_BYTES,
     LOG_APPEND_TIME,
     BatchHeader,
@@ -134,7 +133,7 @@ class Marker:
             if end <= from_offset:
                 continue
             after = min(end, to_offset)
-            if header.attributes & CONTROL or not header.count:
+            if header.is_control or not header.count:
                 continue
             codec = header.codec if self._codec is None else self._codec
             left = messages_max - messages
@@ -309,7 +308,7 @@ def copies_of(source: Source, run: memoryview, from_offset: int) -> Iterator[Cop
     key = source.key
     for position, header in walk(run):
         check_crc(run, position, header)
-        if header.last_offset < from_offset or header.count < 1 or header.attributes & CONTROL:
+        if header.last_offset < from_offset or header.count < 1 or header.is_control:
             continue
         if key not in bytes(records_bytes(run, position, header)):
             continue

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
 from klog.coordination.group_slots import SLOTS
 from klog.coordination.session import SessionState
@@ -58,7 +58,6 @@ class Measured:
 
 Read = Callable[[Measured], Iterable[Sample]]
 Number = Callable[[Measured], int]
-Source = TypeVar("Source")
 
 # --- What is read -----------------------------------------------------------------------------------------------------
 

@@ -115,9 +115,8 @@ class ReplicaReader(Reader):
                 replica_id=REPLICA,
             )
         )
-        for topic in answer.responses:
-            for one in topic.partitions:
-                self._take((str(topic.topic), int(one.partition_index)), one)
+        for place, one in partition_requests.by_partition(answer.responses, topic="topic"):
+            self._take(place, one)
 
     def _take(self, place: Partition, answer: Any) -> None:
         name, offset = TopicPartition(*place), self._next[place]

@@ -24,12 +24,7 @@ FILE = "KLOG_GARBAGE"
 CONSTANTS = "KLOG_GROUP_BOUNDS"
 
 
-_own_rounds = 0
-
-
 def _report(*_: object) -> None:
-    global _own_rounds
-    _own_rounds += 2
     gc.collect()
     found = Counter(f"{type(one).__module__}.{type(one).__qualname__}" for one in gc.garbage)
     path = Path(os.environ[FILE])
@@ -39,8 +34,7 @@ def _report(*_: object) -> None:
     gc.collect()
     gc.set_debug(gc.DEBUG_SAVEALL)
     alive = Counter(type(one).__qualname__ for one in gc.get_objects() if type(one).__module__.startswith("klog."))
-    rounds = gc.get_stats()[2]["collections"] - _own_rounds
-    beside.write_text(json.dumps({"found": found, "rounds": rounds, "alive": alive}))
+    beside.write_text(json.dumps({"found": found, "alive": alive}))
     beside.rename(path)
 
 
@@ -52,12 +46,6 @@ def garbage_of(broker: RunningBroker) -> Counter[str]:
 def alive_in(broker: RunningBroker) -> Counter[str]:
     """How many objects there are of each class of klog's own, by its name; without those put aside at the start."""
     return Counter(_ask(broker)["alive"])
-
-
-def rounds_of(broker: RunningBroker) -> int:
-    """How many times it has looked at all its objects by itself."""
-    rounds: int = _ask(broker)["rounds"]
-    return rounds
 
 
 def _ask(broker: RunningBroker) -> Any:

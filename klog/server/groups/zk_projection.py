@@ -19,17 +19,7 @@ from klog.coordination import consumers, paths
 from klog.coordination.consumers import ConsumerEntry
 from klog.coordination.group_slots import SlotHolder
 from klog.coordination.group_states import COORDINATOR, GroupState
-from klog.coordination.zookeeper import (
-    MULTI_BYTES_MAX,
-    Check,
-    Create,
-    Delete,
-    Operation,
-    ZNode,
-    ZooKeeper,
-    batches,
-    size_bytes,
-)
+from klog.coordination.zookeeper import Create, Delete, Operation, ZNode, ZooKeeper
 from klog.errors import BadVersion, KlogError, NodeExists, NoNode, PeerError, PolicyViolation
 from klog.names import TopicPartition, is_topic_name
 from klog.protocol.consumer_protocol import PROTOCOL_TYPE, assigned_partitions, subscribed_topics
@@ -105,20 +95,13 @@ def _show(zookeeper: ZooKeeper, holder: SlotHolder, state: GroupState, admit: Ca
             for folder in sorted({path.rpartition("/")[0] for path in made}):
                 zookeeper.ensure_path(folder)
             fences = [holder.fence, *([state.fence] if made else [])]
-            _send(zookeeper, operations, fences)
+            for batch in zookeeper.batches(operations, fences):
+                zookeeper.multi([*fences, *batch])
         except BadVersion:
             return
         except (NoNode, NodeExists):
             continue
         return
-
-
-def _send(zookeeper: ZooKeeper, operations: list[list[Operation]], fences: list[Check]) -> None:
-    def size(operation: Operation) -> int:
-        return size_bytes(operation, zookeeper.address.chroot)
-
-    for batch in batches(operations, size, MULTI_BYTES_MAX - sum(map(size, fences))):
-        zookeeper.multi([*fences, *batch])
 
 
 def _there(zookeeper: ZooKeeper, group: str) -> dict[str, ZNode]:

@@ -1,6 +1,6 @@
 """Whether the machines that tasks run on can do what this one plans: asked before anything is written.
 
-Strategy: a query whose tasks do nothing but look at their own Python. It goes the way that the export's tasks will go,
+Strategy: a job whose tasks do nothing but look at their own Python. It goes the way that the export's tasks will go,
 with the same shipped klog, so that what would fail there fails here, in words. More tasks than cores, since Spark sends
 no task to a given machine; and each task of the export looks once more.
 """

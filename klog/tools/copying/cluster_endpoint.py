@@ -194,12 +194,8 @@ async def fetch(
         channel, share, max_wait_ms=wait_ms, max_bytes=ANSWER_BYTES, partition_max_bytes=partition_bytes
     )
     answer = await channel.request(asked, timeout_s=wait_ms / 1000 + ANSWER_GRACE_S)
-    found: dict[TopicPartition, Fetched | KlogError] = {}
-    for topic in answer.responses:
-        for one in topic.partitions:
-            name = TopicPartition(str(topic.topic), int(one.partition_index))
-            found[name] = _fetched(one, name)
-    return found
+    parts = partition_requests.by_partition(answer.responses, topic="topic")
+    return {name: _fetched(one, name) for name, one in parts}
 
 
 def _fetched(one: Any, name: TopicPartition) -> Fetched | KlogError:

@@ -358,12 +358,12 @@ async def mirrored_offsets(
         there = await GroupOffsets(target).read(names if options.groups else (), partitions)
         for group, commits in sorted((await here.read(names, partitions)).items()):
             for one, commit in sorted(commits.items()):
-                position, known = Position.of_commit(commit), there.get(group, {}).get(one)
-                mapped = position.end if position.target == target.cluster_id else None
-                if options.groups:
-                    if is_a_mirrors(commit):
-                        continue
+                if not options.groups:
+                    position = Position.of_commit(commit)
+                    mapped = position.end if position.target == target.cluster_id else None
+                    rows.append(MirroredOffset(side.bootstrap, *one, commit.offset, mapped))
+                elif not is_a_mirrors(commit):
+                    known = there.get(group, {}).get(one)
                     mapped = None if known is None else known.offset
-                whose = group if options.groups else None
-                rows.append(MirroredOffset(side.bootstrap, *one, commit.offset, mapped, whose))
+                    rows.append(MirroredOffset(side.bootstrap, *one, commit.offset, mapped, group))
     return rows
