@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import time
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 WITHIN_S = 40.0
 """What is waited for comes within a second or two; a busy machine gets more."""
@@ -30,14 +29,9 @@ def until(look: Callable[[], Found], what: str | Callable[[], str] = "", timeout
         time.sleep(max(PAUSE_S, now - began))
 
 
-async def until_async(look: Callable[[], Any], what: str = "", timeout_s: float = WITHIN_S) -> Any:
-    """As `until`, of what others on the loop make true, or of what a coroutine finds."""
+async def until_async(look: Callable[[], object], timeout_s: float = WITHIN_S) -> None:
+    """As `until`, of what others on the loop make true."""
     deadline = time.monotonic() + timeout_s
-    while True:
-        found = look()
-        if inspect.isawaitable(found):
-            found = await found
-        if found:
-            return found
-        assert time.monotonic() < deadline, f"not within {timeout_s:g} s: {what}"
+    while not look():
+        assert time.monotonic() < deadline, f"not within {timeout_s:g} s"
         await asyncio.sleep(PAUSE_S)

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from typer.testing import CliRunner
 
@@ -15,8 +15,6 @@ from klog.admin.acts import list_acts
 from klog.cli.root import root
 from klog.coordination.zookeeper import ZooKeeper
 from klog.render.values import rfc3339
-
-Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from klog.net.server import ConnectionSetup, Server, plain_address
 from klog.net.shared import SocketLimits
 from klog.security.rates import Windows
 from tests.rows import each
+from tests.until import until_async
 
 WITHIN_S = 30.0
 CLIENTS, BROKERS = "CLIENTS", "BETWEEN"
@@ -217,9 +218,7 @@ async def test_a_listener_may_have_a_bound_of_its_own_and_others_go_on() -> None
         assert await waiting.asks()
         for one in [*clients, waiting, other]:
             one.socket.close()
-        async with asyncio.timeout(WITHIN_S):
-            while server.full_listeners:  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
+        await until_async(lambda: not server.full_listeners, WITHIN_S)
     ((listener, reason, count),) = told
     assert (listener, count) == (CLIENTS, 20)
     assert "listener.name.clients.max.connections" in reason

@@ -21,6 +21,7 @@ from klog.net.memory_pool import LITTLE_BYTES, TINY_BYTES, MemoryPool, Pace
 from klog.net.shared import SCRATCH_BYTES, SPARE_BYTES_MAX, SPARE_BYTES_MIN, SPARES_MAX, Shared
 from tests.chance import seed_of
 from tests.net.serving import connect, serving
+from tests.until import until
 
 WITHIN_S = 30.0
 BOUND = 8 << 20
@@ -258,10 +259,7 @@ def test_while_others_wait_for_room_a_frame_has_to_hurry_and_who_waits_waits_for
         alone.settimeout(WITHIN_S)
         with pytest.raises(EOFError):  # it has come first, and is in everybody's way
             answer(alone)
-        deadline_s = time.monotonic() + WITHIN_S
-        while "queued.max.request.bytes" not in caplog.text:
-            assert time.monotonic() < deadline_s, caplog.text
-            time.sleep(0.01)
+        until(lambda: "queued.max.request.bytes" in caplog.text, lambda: caplog.text, WITHIN_S)
         assert any("room" in text and "queued.max" not in text for text in caplog.messages)
         monkeypatch.setattr(
             connection_module, "MEMORY_WAIT_S", WITHIN_S

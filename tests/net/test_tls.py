@@ -25,6 +25,7 @@ from klog.net.tls_context import Store, TlsSettings, server_context
 from tests.net.serving import echo
 from tests.rows import each
 from tests.security.certificates import Authority
+from tests.until import until_async
 
 WITHIN_S = 30.0
 FRAME_MAX = 4 * 1024 * 1024
@@ -207,13 +208,11 @@ async def test_a_client_reads_why_its_certificate_is_refused_behind_its_first_re
             return "nothing"
 
         speaking = asyncio.ensure_future(asyncio.to_thread(speak))
-        while not server.shared.rejected_peers.count:  # noqa: ASYNC110
-            await asyncio.sleep(0.005)
+        await until_async(lambda: server.shared.rejected_peers.count)
         is_refused.set()
         reason = await speaking
         assert "ALERT" in reason and ("CERTIFICATE_REQUIRED" in reason or "HANDSHAKE_FAILURE" in reason)
-        while server.connections:  # noqa: ASYNC110
-            await asyncio.sleep(0.005)
+        await until_async(lambda: not server.connections)
 
 
 async def test_a_refused_peer_that_goes_on_sending_is_let_go(
@@ -233,8 +232,7 @@ async def test_a_refused_peer_that_goes_on_sending_is_let_go(
                 writer.write(bytes(1000))
                 while await reader.read(65536):
                     pass
-            while server.connections:  # noqa: ASYNC110
-                await asyncio.sleep(0.005)
+            await until_async(lambda: not server.connections)
             assert server.shared.rejected_peers.count == before + 1
             writer.close()
 

@@ -44,11 +44,9 @@ def records(count: int = 1) -> memoryview:
     return memoryview(bytearray(batch))
 
 
-def state_of(
-    isr: tuple[int, ...], incarnations: tuple[int, ...] = (), version: int = -1, *, epoch: int = 3
-) -> PartitionState:
+def state_of(isr: tuple[int, ...], incarnations: tuple[int, ...] = (), version: int = -1) -> PartitionState:
     """Broker 1 leads."""
-    return PartitionState(1, epoch, isr, 1, version=version, incarnations=incarnations)
+    return PartitionState(1, 3, isr, 1, version=version, incarnations=incarnations)
 
 
 def lead(log: Log, state: PartitionState, **others: Any) -> LedPartition:

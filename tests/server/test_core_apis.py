@@ -34,7 +34,7 @@ from tests.server.wire import RawConnection, fetch_request, fetched, framed, hea
 
 OUT_OF_RANGE, UNKNOWN_TOPIC, NO_LEADER, FENCED, UNKNOWN_EPOCH = 1, 3, 5, 74, 75
 NOT_SAID = -(2**31)
-DUPLICATE_IS_FINE, OUT_OF_ORDER, BAD_PRODUCER_EPOCH = 0, 45, 47
+OUT_OF_ORDER, BAD_PRODUCER_EPOCH = 45, 47
 
 LISTED = {
     0: (0, 9),

@@ -20,6 +20,7 @@ from klog.record.records import Record, encode_batch
 from klog.server.full_disks import FullDisks
 from tests.faulty_filesystem import FaultyFileSystem
 from tests.server.replica_owner import Owner, owning
+from tests.until import until_async
 
 WITHIN_S = 20.0
 
@@ -67,9 +68,7 @@ async def test_a_full_disk_purges_the_oldest_topic(connect: Callable[..., ZooKee
         await asyncio.sleep(1.0)
         assert controller.purged == []  # no append has found it full
         log_dir.write_failed(DiskFull("an append found it"))
-        async with asyncio.timeout(WITHIN_S):
-            while not controller.purged:  # noqa: ASYNC110  # the state of another
-                await asyncio.sleep(0.01)
+        await until_async(lambda: controller.purged, WITHIN_S)
         log_dir.write_failed(DiskFull("again, though there is room now"))
         await asyncio.sleep(1.0)
         task.cancel()

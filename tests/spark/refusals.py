@@ -12,7 +12,7 @@ Errors = type[Exception] | tuple[type[Exception], ...]
 def not_refused(
     cases: Iterable[tuple[Any, str]],
     act: Callable[[Any], object],
-    errors: type[Exception] | tuple[type[Exception], ...],
+    errors: Errors,
 ) -> list[Any]:
     """Those of (what, words) for which ``act(what)`` raises none of the errors, or one whose text has not the words.
 

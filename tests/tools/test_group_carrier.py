@@ -27,7 +27,6 @@ from tests.server.asking import create
 from tests.tools.copies import with_sides
 
 ONE, OTHER = Source("AbCd", "orders", 1), Source("AbCd", "orders", 11)
-Message = tuple[Source, int] | None
 
 batches_of_sources = st.lists(
     st.tuples(
