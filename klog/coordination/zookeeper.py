@@ -56,7 +56,7 @@ from klog.coordination.znodes import (
 )
 from klog.coordination.zookeeper_access import ZooKeeperServers, access_of
 from klog.coordination.zookeeper_errors import translated
-from klog.coordination.zookeeper_tls import TlsHandler
+from klog.coordination.zookeeper_sockets import SocketHandler
 from klog.errors import BadVersion, CannotConnect, KlogError, NodeExists, NoNode, SessionLost, ZooKeeperError
 from klog.names import first_few
 
@@ -144,7 +144,7 @@ class ZooKeeper:
             auth_data=[("digest", f"{self.access.username}:{self.access.password}")]
             if self.access.is_authenticated
             else None,
-            handler=None if self.access.context is None else TlsHandler(self.access.context),
+            handler=SocketHandler(self.access.context),
             use_ssl=self.access.context is not None,
         )
         self._client.add_listener(self._state_changed)
