@@ -6,7 +6,7 @@ starts a broker under `bench.sampled`, sends it ready-made requests of one messa
 flight), and writes ``bench/PROFILE.md``: microseconds of a message by file and by function. A stack that begins in the
 standard library counts for the function of klog's that called it. Of other threads than the main one, nearly all of it
 the flusher's fdatasync, only the sum is told. Before that, its memory, by what was imported, and one member's commits,
-in turns with writes of ZooKeeper's as large.
+in turns with writes of ZooKeeper's as large and with heartbeats, step by step.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import tempfile
 import time
 from collections import Counter
 from pathlib import Path
+from statistics import median
 
 import psutil
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -32,6 +33,18 @@ from bench.paper.__main__ import commit
 from bench.processes import cpu_seconds, resident_bytes
 from bench.produce import pump
 from bench.raw_member import MemberFailed, RawMember, connect_to_coordinator
+
+STEPS = {
+    "its client encodes it; the broker reads and decodes it": "commit >",
+    "it is checked, and handed to the thread that writes to ZooKeeper": "_send_all >",
+    "its operations are made": "_call >",
+    "they are handed to kazoo's thread, encoded and sent": "_send_request <",
+    "ZooKeeper writes and flushes them, and answers": "_read_response >",
+    "the answer is decoded, and handed to the thread that wrote": "_send_all <",
+    "it is handed to the event loop": "commit <",
+    "the broker encodes and sends its answer; the client decodes it": "client <",
+}
+"""What a commit consists of, and the moment at which each step ends (`bench.sampled`)."""
 
 KLOG = f"{REPOSITORY}/klog/"
 PAGE = REPOSITORY / "bench" / "PROFILE.md"
@@ -69,30 +82,51 @@ def imported_megabytes() -> dict[str, float]:
     return {name: now - before for name, now, before in zip(IMPORTS, after, [0.0, *after], strict=False)}
 
 
-async def commits(system: Klog, topic: str) -> tuple[Latency, Latency]:
-    """Of one member that commits again and again; of a session that writes as much to ZooKeeper, in turns with it."""
+async def commits(system: Klog, topic: str) -> tuple[list[tuple[float, float]], list[float], list[float]]:
+    """Of one member that commits again and again: when each commit began and ended. In turns with it the seconds that a
+    write of another session to ZooKeeper takes, and a heartbeat of the member."""
     member = RawMember(await connect_to_coordinator(f"127.0.0.1:{system.port}", "profile"), "profile", topic, 0)
     await member.join()
     session = KazooClient(system.zookeeper)
     session.start()
     try:
         session.create("/profile", b"0")
-        taken: tuple[list[float], list[float]] = [], []
+        committed, written, heard = list[tuple[float, float]](), list[float](), list[float]()
         for offset in range(COMMITS):
-            began_s = time.perf_counter()
+            began_s = time.monotonic()
             refused = await member.commit(offset)
-            committed_s = time.perf_counter()
+            committed_s = time.monotonic()
             session.set("/profile", str(offset).encode())
-            written_s = time.perf_counter()
+            written_s = time.monotonic()
+            await member.heartbeat()
+            heard.append(time.monotonic() - written_s)
             if refused:
                 raise MemberFailed(f"a commit was answered with error {refused}")
-            taken[0].append(committed_s - began_s)
-            taken[1].append(written_s - committed_s)
+            committed.append((began_s, committed_s))
+            written.append(written_s - committed_s)
     finally:
         session.stop()
         session.close()
         await member.channel.close()
-    return Latency.of(taken[0]), Latency.of(taken[1])
+    return committed, written, heard
+
+
+def steps_ms(committed: list[tuple[float, float]], moments: list[tuple[str, float]]) -> dict[str, float]:
+    """The median of each of `STEPS`."""
+    taken: dict[str, list[float]] = {step: [] for step in STEPS}
+    following = iter(moments)
+    for began_s, ended_s in committed:
+        at_s = {"client <": ended_s}
+        for name, noted_s in following:
+            if noted_s > began_s:
+                at_s.setdefault(name, noted_s)  # the first: one request to ZooKeeper
+            if name == "commit <" and noted_s > began_s:
+                break
+        before_s = began_s
+        for step, end in STEPS.items():
+            taken[step].append(1000 * (at_s[end] - before_s))
+            before_s = at_s[end]
+    return {step: median(each) for step, each in taken.items()}
 
 
 def measure(folder: Path, seconds: float) -> str:
@@ -104,7 +138,7 @@ def measure(folder: Path, seconds: float) -> str:
         idle_mb, imports = resident_bytes(system.broker_pids()) / 1e6, imported_megabytes()
         admin = AdminClient({"bootstrap.servers": f"127.0.0.1:{system.port}"})
         admin.create_topics([NewTopic("topic", 1, 1)])["topic"].result(30)
-        committed, written = asyncio.run(commits(system, "topic"))
+        committed, written, heard = asyncio.run(commits(system, "topic"))
         pump(system.port, "topic", 1, 200, 1000, WARM_UP_S)
         [pid] = system.broker_pids()
         began_s, all_s, main_s = time.monotonic(), cpu_seconds([pid]), main_thread_seconds(pid)
@@ -118,6 +152,12 @@ def measure(folder: Path, seconds: float) -> str:
     rooms: Counter[str] = Counter()
     for (path, _), count in counts.items():
         rooms[path] += count
+    rows = {
+        "a commit": [ended_s - began_s for began_s, ended_s in committed],
+        "a node of ZooKeeper's is set": written,
+        "a heartbeat of the same member": heard,
+    }
+    latencies = {name: Latency.of(seconds) for name, seconds in rows.items()}
     lines = [
         "# Where a broker's time and memory go",
         "",
@@ -125,12 +165,15 @@ def measure(folder: Path, seconds: float) -> str:
         "",
         "## A commit",
         "",
-        f"{COMMITS} commits of one member, in turns with writes of ZooKeeper's:",
+        f"{COMMITS} commits of one member, in turns with writes of ZooKeeper's and with heartbeats:",
         "",
         "| | p50, ms | p99, ms |",
         "|---|---|---|",
-        f"| a commit | {committed.p50_ms:.2f} | {committed.p99_ms:.2f} |",
-        f"| a node of ZooKeeper's is set | {written.p50_ms:.2f} | {written.p99_ms:.2f} |",
+        *(f"| {name} | {one.p50_ms:.2f} | {one.p99_ms:.2f} |" for name, one in latencies.items()),
+        "",
+        "| step of a commit | median, ms |",
+        "|---|---|",
+        *(f"| {step} | {ms:.2f} |" for step, ms in steps_ms(committed, found["moments"]).items()),
         "",
         "## Memory of an idle broker",
         "",
