@@ -44,7 +44,10 @@ SUITES = (
 suites with imitations of one run by the source alone."""
 ROUNDS = 400
 
-pytestmark = pytest.mark.long("a C compiler builds thirty modules; the source of each has its own room's tests")
+pytestmark = [
+    pytest.mark.long("a C compiler builds thirty modules; the source of each has its own room's tests"),
+    pytest.mark.xdist_group("compiled"),  # built once
+]
 
 
 def run(folder: Path, *words: str, **environment: str) -> str:
@@ -73,7 +76,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1500)
 def test_what_is_compiled_does_as_its_source(compiled: Path) -> None:
     of_source = run(REPOSITORY, "-m", "tests.compiled.outcomes", str(ROUNDS))
     of_compiled = run(compiled, "-m", "tests.compiled.outcomes", str(ROUNDS))
@@ -83,7 +86,7 @@ def test_what_is_compiled_does_as_its_source(compiled: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1500)
 def test_what_is_compiled_passes_the_tests_of_its_source(compiled: Path) -> None:
     run(compiled, "-m", "pytest", "-n", "0", "-q", "-p", "no:cacheprovider", *SUITES)
 
