@@ -3,7 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import StrEnum
 from typing import Final
+
+
+class Fate(StrEnum):
+    """How a broker went, in the words that follow its name in the reasons of events."""
+
+    SHUTTING_DOWN = "is shutting down"
+    SHUT_DOWN = "shut down"
+    SILENT = "stopped answering"
+
+    @property
+    def is_orderly(self) -> bool:
+        return self is not Fate.SILENT
+
 
 EVENT_KINDS: Final[Mapping[str, str]] = {
     "act": "a client changed the cluster",

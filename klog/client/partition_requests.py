@@ -27,8 +27,8 @@ def by_topic(
     inner: str = "partitions",
     number: str = "partition_index",
 ) -> list[dict[str, Any]]:
-    """Partitions, and what is asked of each, as requests list them: by topic. The names of the fields for a topic, for
-    its partitions and for their numbers are those of most requests."""
+    """Partitions, and what is asked or answered about each, as requests and answers list them: by topic. The names of
+    the fields for a topic, for its partitions and for their numbers are those of most."""
     topics: dict[str, list[dict[str, Any]]] = {}
     for one, fields in asked:
         topics.setdefault(one.topic, []).append({number: one.partition, **fields})
@@ -38,8 +38,8 @@ def by_topic(
 def by_partition(
     topics: Iterable[Any], inner: str = "partitions", *, topic: str = "name"
 ) -> Iterator[tuple[TopicPartition, Any]]:
-    """The parts of a response by their partitions. The names of the fields for a topic's name and for its list of them
-    are those of most responses."""
+    """The parts of a request or an answer by their partitions. The names of the fields for a topic's name and for its
+    list of them are those of most."""
     for of_topic in topics:
         name = str(getattr(of_topic, topic))
         for one in getattr(of_topic, inner):

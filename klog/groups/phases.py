@@ -4,7 +4,7 @@
                      ▼                                                                               │
     EMPTY ─changed─▶ PREPARING ─generation─▶ COMPLETING ─assigned─▶ STABLE ──────────────────────────┘
       ▲                │ ▲                        │
-      └────emptied─────┘ └────────changed─────────┘        any of them ─removed─▶ DEAD
+      └────emptied─────┘ └────────changed─────────┘                                 DEAD: another broker coordinates it
 
 A group *prepares* while its members join, before a generation begins. A generation begins with its list of members,
 *completes* when its leader has assigned the partitions, and is stable until a member joins, leaves, or changes its
@@ -35,21 +35,15 @@ class Event(Enum):
     """All live members have joined, and a new generation is written."""
     ASSIGNED = auto()
     """The leader has assigned the partitions, and that is written."""
-    REMOVED = auto()
-    """The group is deleted, or has another coordinator."""
 
 
 FOLLOWS: dict[tuple[Phase, Event], Phase] = {
     (Phase.EMPTY, Event.CHANGED): Phase.PREPARING,
-    (Phase.EMPTY, Event.REMOVED): Phase.DEAD,
     (Phase.PREPARING, Event.EMPTIED): Phase.EMPTY,
     (Phase.PREPARING, Event.GENERATION): Phase.COMPLETING,
-    (Phase.PREPARING, Event.REMOVED): Phase.DEAD,
     (Phase.COMPLETING, Event.ASSIGNED): Phase.STABLE,
     (Phase.COMPLETING, Event.CHANGED): Phase.PREPARING,
-    (Phase.COMPLETING, Event.REMOVED): Phase.DEAD,
     (Phase.STABLE, Event.CHANGED): Phase.PREPARING,
-    (Phase.STABLE, Event.REMOVED): Phase.DEAD,
 }
 
 Answers = dict[Phase, type[KlogError] | None]

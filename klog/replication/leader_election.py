@@ -36,6 +36,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from klog.coordination.partition_states import NEVER_UNCLEAN, NO_LEADER, UNKNOWN_INCARNATION, PartitionState
+from klog.event_kinds import Fate
 from klog.protocol.interbroker import ReplicaFacts
 
 
@@ -230,7 +231,7 @@ def chosen(
     if state.leader == wanted:
         return None
     if wanted in situation.leaving:
-        return NoLeader(f"broker {wanted} is shutting down")
+        return NoLeader(f"broker {wanted} {Fate.SHUTTING_DOWN}")
     return _in_sync(state, (wanted,), situation, why)
 
 
@@ -246,12 +247,12 @@ def leaving(
     if not any(map(situation.answers, members)):
         return NoLeader(f"no other in-sync replica answers: the ISR is {_names(state.isr)}")
     if state.leader in members:
-        return _changed(state, state.leader, isr, f"broker {broker_id} is shutting down")
+        return _changed(state, state.leader, isr, f"broker {broker_id} {Fate.SHUTTING_DOWN}")
     candidates = tuple(one for one in members if one not in situation.leaving and situation.answers(one))
     leader = _first(candidates, replicas, situation)
     if leader is None:
         return NoLeader(f"no other replica is in sync: the ISR is {_names(state.isr)}")
-    return _changed(state, leader, isr, f"broker {broker_id} is shutting down", situation)
+    return _changed(state, leader, isr, f"broker {broker_id} {Fate.SHUTTING_DOWN}", situation)
 
 
 # --- Rule R1 ----------------------------------------------------------------------------------------------------------

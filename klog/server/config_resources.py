@@ -5,21 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from enum import IntEnum
-from functools import partial
 from typing import Any
 
 from klog.config import BROKER_SETTINGS, TOPIC_SETTINGS, BrokerConfig, Setting, text_of, topic_values
 from klog.config.broker import SECRETS
 from klog.config.topic import OF_TOPICS_ALONE, TOPIC_SOURCE, topic_setting_text
-from klog.errors import InvalidRequest, KlogError, UnknownTopicOrPartition
+from klog.errors import InvalidRequest, UnknownTopicOrPartition
 from klog.names import check_topic_name
-from klog.server.dispatch import Request, error_fields
+from klog.server.dispatch import Answer, Request, outcome
 from klog.server.image import ClusterImage, TopicImage
 from klog.server.listening import UNFINISHED_BYTES_MAX, unfinished_bytes_max
 from klog.server.parts import Parts
-
-DELETE = 1
-"""IncrementalAlterConfigs' operation that resets a topic's setting to the broker's."""
 
 
 class ResourceType(IntEnum):
@@ -35,6 +31,15 @@ class Source(IntEnum):
     DYNAMIC_TOPIC_CONFIG = 1
     STATIC_BROKER_CONFIG = 4
     DEFAULT_CONFIG = 5
+
+
+class Operation(IntEnum):
+    """Of IncrementalAlterConfigs."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
 
 
 KAFKAS_THROTTLES = frozenset(
@@ -145,41 +150,43 @@ def _synonym(name: str, value: str, source: Source) -> dict[str, Any]:
 
 
 async def alter_topics(
-    parts: Parts, asked: Request, after: Callable[[Any, dict[str, str]], dict[str, str]]
-) -> list[dict[str, Any]]:
+    request: Request, parts: Parts, after: Callable[[Any, dict[str, str]], dict[str, str]]
+) -> Answer:
     """Change the topics' own settings to ``after(resource, current)``; one answer per resource."""
-    request = asked.entity
-    times_named = Counter((one.resource_type, one.resource_name) for one in request.resources)
-    answers = []
+    asked = request.entity
+    times_named = Counter((one.resource_type, one.resource_name) for one in asked.resources)
 
-    def changed(resource: Any, current: dict[str, str]) -> dict[str, str]:
-        overrides = after(resource, dict(current))
-        if asked.is_of_client:
-            parts.zookeeper_admission.new_settings(current, overrides)
-        return overrides
-
-    async for resource in asked.in_turn(request.resources):
+    async def alter(resource: Any) -> None:
         kind, name = resource.resource_type, resource.resource_name
-        outcome = error_fields(None)
-        try:
-            if times_named[kind, name] > 1:
-                raise InvalidRequest(f"resource {name!r} is named {times_named[kind, name]} times in one request")
-            if not (kind == ResourceType.BROKER and _takes_kafkas_throttles_away(resource)):
-                _check_can_alter(kind)
-                parts.controller.require()
-                existing_topic(parts.image, name)
-                await parts.controller.topics.change_overrides(
-                    name, partial(changed, resource), actor=asked.actor, validate_only=request.validate_only
-                )
-        except KlogError as error:
-            outcome = error_fields(error)
-        answers.append({"resource_type": kind, "resource_name": name, **outcome})
-    return answers
+        if times_named[kind, name] > 1:
+            raise InvalidRequest(f"resource {name!r} is named {times_named[kind, name]} times in one request")
+        if kind == ResourceType.BROKER and _takes_kafkas_throttles_away(resource):
+            return
+        _check_can_alter(kind)
+        parts.controller.require()
+        existing_topic(parts.image, name)
+
+        def changed(current: dict[str, str]) -> dict[str, str]:
+            overrides = after(resource, dict(current))
+            if request.is_of_client:
+                parts.zookeeper_admission.new_settings(current, overrides)
+            return overrides
+
+        await parts.controller.topics.change_overrides(
+            name, changed, actor=request.actor, validate_only=asked.validate_only
+        )
+
+    return {
+        "responses": [
+            {"resource_type": one.resource_type, "resource_name": one.resource_name, **await outcome(alter(one))}
+            async for one in request.in_turn(asked.resources)
+        ]
+    }
 
 
 def _takes_kafkas_throttles_away(resource: Any) -> bool:
     changes = [(one.name, getattr(one, "config_operation", None)) for one in resource.configs]
-    return bool(changes) and all(name in KAFKAS_THROTTLES and done == DELETE for name, done in changes)
+    return bool(changes) and all(name in KAFKAS_THROTTLES and done == Operation.DELETE for name, done in changes)
 
 
 def _check_can_alter(kind: int) -> None:

@@ -75,9 +75,7 @@ class UserCredentials:
     async def write(self, name: str, changes: dict[ScramMechanism, ScramCredential | None], actor: Actor) -> bool:
         """Write a user's credentials, and apply them here at once. False if one to remove does not exist."""
         await self.load()
-        is_done = await self._runtime.executors.run(
-            Purpose.OTHER, registry.write, self._runtime.zookeeper, name, changes, actor
-        )
+        is_done = await self._runtime.at_zookeeper(Purpose.OTHER, registry.write, name, changes, actor)
         await self._look([name])
         return is_done
 

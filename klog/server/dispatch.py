@@ -149,6 +149,15 @@ def error_fields(error: KlogError | None) -> dict[str, Any]:
     return {"error_code": error.wire, "error_message": error.message}
 
 
+async def outcome(work: Awaitable[object]) -> dict[str, Any]:
+    """Await a part of a request that succeeds or fails alone; its `error_fields`."""
+    try:
+        await work
+    except KlogError as error:
+        return error_fields(error)
+    return error_fields(None)
+
+
 Handler = Callable[..., Any]
 """``(Request, parts) -> Answer``, or an awaitable of one.
 

@@ -131,7 +131,7 @@ class Events:
         if self._to_topic:
             self._topic = topic
             self._sending = runtime.spawn(self._send(topic))
-            runtime.spawn(topic.keep())
+        runtime.spawn(topic.keep(may_create=self._to_topic))
 
     async def sent(self) -> None:
         """Wait until no event waits to be sent."""
@@ -226,8 +226,9 @@ class EventsTopic:
 
     # --- as the controller --------------------------------------------------------------------------------------------
 
-    async def keep(self) -> None:
-        """Create the topic, and add replicas if there were fewer brokers then.
+    async def keep(self, *, may_create: bool) -> None:
+        """Create the topic, and add replicas if there were fewer brokers then: also where this broker's own events do
+        not go there, since others' do.
 
         Only after brokers have joined, or at the beginning of a controller's term: a plan that empties a broker may
         leave fewer replicas on purpose.
@@ -244,7 +245,7 @@ class EventsTopic:
                 if was_there:
                     considered |= brokers
                     await self._add_replicas()
-                elif brokers == self.image.brokers.keys() and self.is_controller():
+                elif may_create and brokers == self.image.brokers.keys() and self.is_controller():
                     before, refusal = refusal, await self._create(len(brokers))
                     if refusal is not None and refusal != before:
                         log.warning("the topic %s cannot be made yet: %s", TOPIC, refusal)

@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from klog.errors import KlogError
+from klog.names import TopicPartition
 from klog.replication.led_partition import LedPartition
-from klog.server.dispatch import Answer, Request
+from klog.server.dispatch import Answer, Request, error_fields
 from klog.server.look_ups import LookUp
 from klog.server.parts import Parts
 from klog.storage.log_end import LogEnd
@@ -29,6 +30,25 @@ def in_topics(
     """The answers as the request has the questions: an ``array`` in each topic."""
     left = iter(answers)
     return [{name: getattr(topic, name), array: [next(left) for _ in getattr(topic, array)]} for topic in topics]
+
+
+Outcomes = dict[TopicPartition, KlogError | None]
+"""Parts of a request, each of which succeeds or fails alone."""
+
+
+def outcome_rows(outcomes: Outcomes) -> Answer:
+    """The outcomes as klog's own requests answer them."""
+    return {
+        "outcomes": [
+            {"topic": name.topic, "partition_index": name.partition, **error_fields(error)}
+            for name, error in outcomes.items()
+        ]
+    }
+
+
+def named_partitions(topics: Iterable[Any], *, topic: str = "name", array: str = "partitions") -> list[TopicPartition]:
+    """The partitions of a request that has only their numbers, in an ``array`` in each topic."""
+    return [TopicPartition(str(getattr(one, topic)), int(number)) for one in topics for number in getattr(one, array)]
 
 
 async def of_leaders(

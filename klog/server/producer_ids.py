@@ -53,7 +53,5 @@ class ProducerIds:
     async def _claim(self) -> None:
         async with self._claiming:
             if not self._spare:
-                self._spare = await self._runtime.executors.run(
-                    Purpose.OTHER, claim_block, self._runtime.zookeeper, self._runtime.broker_id
-                )
+                self._spare = await self._runtime.at_zookeeper(Purpose.OTHER, claim_block, self._runtime.broker_id)
                 self.below = self._spare.stop

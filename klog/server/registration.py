@@ -77,7 +77,7 @@ class OwnRegistration:
                 log.warning("%s does not answer: asking again until its session ends", _holder(held))
                 was_said = True
             await asyncio.sleep(ASK_AGAIN_S)
-            now = await runtime.executors.run(Purpose.ELECTIONS, brokers.find, runtime.zookeeper, runtime.broker_id)
+            now = await runtime.at_zookeeper(Purpose.ELECTIONS, brokers.find, runtime.broker_id)
             if now is None or now.incarnation != held.incarnation:
                 return
 
@@ -122,14 +122,10 @@ class OwnRegistration:
             if held is None:
                 return
             try:
-                is_current = await runtime.executors.run(
-                    Purpose.ELECTIONS, brokers.is_current, runtime.zookeeper, held, self._watch
-                )
+                is_current = await runtime.at_zookeeper(Purpose.ELECTIONS, brokers.is_current, held, self._watch)
                 by = None
                 if not is_current:
-                    by = await runtime.executors.run(
-                        Purpose.ELECTIONS, brokers.find, runtime.zookeeper, runtime.broker_id
-                    )
+                    by = await runtime.at_zookeeper(Purpose.ELECTIONS, brokers.find, runtime.broker_id)
             except KlogError as error:
                 log.warning("cannot read which process is registered as this broker: %s; retrying", error.message)
                 await runtime.pause(LOOK_AGAIN_S)

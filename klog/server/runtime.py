@@ -12,18 +12,19 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from enum import Enum
-from typing import Any, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from klog.config import BrokerConfig
 from klog.coordination.brokers import Registration
 from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import InvalidTimestamp, KlogError, NotLeader
 from klog.metrics import Measures
-from klog.server.executors import Executors
+from klog.server.executors import Executors, Purpose
 from klog.server.peer_addresses import PeerAddresses
 
 log = logging.getLogger(__name__)
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 CLIENT_ID_PREFIX = "klog-broker-"
@@ -148,6 +149,17 @@ class Runtime:
             self.loop.call_soon_threadsafe(functools.partial(function, *arguments))
         except RuntimeError:
             pass  # the loop has closed: the broker has stopped
+
+    async def at_zookeeper(
+        self,
+        purpose: Purpose,
+        function: Callable[Concatenate[ZooKeeper, P], T],
+        /,
+        *arguments: P.args,
+        **named: P.kwargs,
+    ) -> T:
+        """``function(zookeeper, ...)`` in a thread of that purpose; raises what it does."""
+        return await self.executors.run(purpose, function, self.zookeeper, *arguments, **named)
 
     async def pause(self, seconds: float) -> None:
         """Wait before the next attempt to reach ZooKeeper: for this time, and until there is a connection."""

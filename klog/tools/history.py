@@ -20,6 +20,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from klog.admin.undo import CANNOT_BE_UNDONE
+from klog.event_kinds import Fate
 from klog.names import counted, first_few
 from klog.render.value_texts import duration_text
 from klog.tools.events import Event, EventRow, brokers_of, row
@@ -44,8 +45,8 @@ LOST: Final = {
 REPEATED: Final = ("rebalance", "group-empty", "throttled", "denied", "commit-refused")
 CHANGES: Final = ("topic-created", "partitions-added", "settings-changed", "topic-deleted", "topic-restored")
 """Events that come with the act that made them."""
-_NAMED: Final = re.compile(r"\bbroker (\d{1,9}) (?:is shutting down|stopped answering|shut down)")
-_ORDERLY: Final = re.compile(r"\bshut(?:ting)? down")
+_NAMED: Final = re.compile(rf"\bbroker (\d{{1,9}}) (?:{'|'.join(Fate)})")
+_ORDERLY: Final = re.compile(rf"\b(?:{'|'.join(one for one in Fate if one.is_orderly)})")
 
 
 @dataclass(frozen=True, slots=True)

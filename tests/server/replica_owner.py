@@ -6,7 +6,7 @@ The test is the controller. `isr_reports` and `offline_reports` keep what the re
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +18,7 @@ from klog.config import BrokerConfig, LogConfig
 from klog.coordination import brokers, cluster, partition_states, paths, topics
 from klog.coordination.partition_states import PartitionState
 from klog.coordination.zookeeper import ZooKeeper
+from klog.errors import KlogError
 from klog.names import TopicPartition
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
@@ -188,7 +189,7 @@ class Owner:
             is_full=is_full,
             topics=[one.as_told() for one in told],
         )
-        return await self.replicas.leader_and_isr(request)
+        return await _answered(self.replicas.leader_and_isr(request))
 
     async def say_stop(
         self,
@@ -216,7 +217,7 @@ class Owner:
                 }
             ],
         )
-        return await self.replicas.stop_replica(request)
+        return await _answered(self.replicas.stop_replica(request))
 
     def log(self, topic: Topic) -> Log:
         found = self.log_dirs.log(TopicPartition(topic.name, 0))
@@ -324,3 +325,11 @@ async def owning(
         yield owner
     finally:
         await owner.close()
+
+
+async def _answered(values: Awaitable[dict[str, Any]]) -> dict[str, Any]:
+    """As the request's route answers."""
+    try:
+        return {"error_code": 0, **await values}
+    except KlogError as error:
+        return {"error_code": error.wire, "failed": []}

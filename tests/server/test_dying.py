@@ -21,9 +21,11 @@ from klog.server.authority import Authority
 from klog.server.broker_probes import BrokerProbes
 from klog.server.controller import broker_channels, controller_election
 from klog.server.controller.broker_channels import BrokerChannel
-from klog.server.controller.context import Context, KnownBroker
+from klog.server.controller.context import KnownBroker
 from klog.server.controller.controller import Controller
 from klog.server.controller.controller_election import ControllerElection
+from klog.server.controller.controller_state import ControllerState
+from klog.server.controller.liveness import Liveness
 from klog.server.controller.metadata_updates import MetadataUpdates
 from klog.server.controller.peers import Peers
 from klog.server.executors import Executors
@@ -126,12 +128,12 @@ async def nothing(_: object) -> Any:
     raise AssertionError("this broker asks itself nothing")
 
 
-def channel_to(registration: Registration, reach: Any, listener: Listener) -> BrokerChannel:
+def channel_to(registration: Registration, reach: Any, seen: Seen) -> BrokerChannel:
     runtime = runtime_of()
     peers = Peers(reach, Doubts(), nothing)
-    context = Context(runtime.config, runtime.loop.time)
-    updates = MetadataUpdates(context, runtime.broker_id, 1)
-    return BrokerChannel(runtime, peers, cast(Any, listener), context, 1, registration, updates)
+    state = ControllerState(runtime, lambda: None)
+    updates = MetadataUpdates(state.context, runtime.broker_id, 1)
+    return BrokerChannel(runtime, peers, state, cast(Any, seen), 1, registration, updates)
 
 
 def election_of(runtime: Runtime, reach: Any, probes: BrokerProbes) -> ControllerElection:
@@ -141,8 +143,8 @@ def election_of(runtime: Runtime, reach: Any, probes: BrokerProbes) -> Controlle
     return ControllerElection(runtime, authority, peers, controller)
 
 
-class Listener:
-    """The controller: notes what the channel reports."""
+class Seen:
+    """In place of `Liveness`: notes what the channel sees."""
 
     def __init__(self) -> None:
         self.has_answered, self.is_refused = asyncio.Event(), asyncio.Event()
@@ -159,16 +161,16 @@ class Listener:
 
 
 async def test_the_controller_learns_of_an_end_without_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    dying, connection, listener = Dying(), Connection(), Listener()
+    dying, connection, seen = Dying(), Connection(), Seen()
     monkeypatch.setattr(broker_channels, "SHORT_S", -1.0)  # however soon it ends here, it has lasted
     monkeypatch.setattr(BrokerChannel, "_send", lambda *_: asyncio.sleep(0))
-    channel = channel_to(await dying.listen(), first(connection), listener)
+    channel = channel_to(await dying.listen(), first(connection), seen)
     channel.start()
     try:
         async with asyncio.timeout(WITHIN_S):
-            await listener.has_answered.wait()
+            await seen.has_answered.wait()
             connection.end()
-            await listener.is_refused.wait()
+            await seen.is_refused.wait()
     finally:
         channel.close()
         dying.close()
@@ -176,7 +178,7 @@ async def test_the_controller_learns_of_an_end_without_a_pause(monkeypatch: pyte
 
 
 async def test_between_connections_that_end_at_once_there_is_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    dying, connection, listener = Dying(), Connection(), Listener()
+    dying, connection, seen = Dying(), Connection(), Seen()
     pauses = asyncio.Event()
 
     async def reach(_: Broker, /, *, timeout_s: float) -> Any:
@@ -191,7 +193,7 @@ async def test_between_connections_that_end_at_once_there_is_a_pause(monkeypatch
     connection.end()
     monkeypatch.setattr(broker_channels, "asyncio", SimpleNamespace(**{**vars(asyncio), "sleep": pause}))
     monkeypatch.setattr(BrokerChannel, "_send", lambda *_: asyncio.sleep(0))
-    channel = channel_to(await dying.listen(), reach, listener)
+    channel = channel_to(await dying.listen(), reach, seen)
     channel.start()
     try:
         async with asyncio.timeout(WITHIN_S):
@@ -256,16 +258,15 @@ async def test_a_broker_that_refuses_counts_as_dead_however_its_registration_was
     events: list[str] = []
     runtime = runtime_of()
     runtime.on_event = lambda kind, _: events.append(kind)
-    authority = Authority(runtime)
-    peers = Peers(first(Connection()), Doubts(), nothing)
-    controller = Controller(runtime, ClusterImage(), authority, peers, FormerBrokers(runtime.loop.time))
-    context = controller.context
+    state = ControllerState(runtime, lambda: None)
+    liveness = Liveness(runtime, ClusterImage(), state, FormerBrokers(runtime.loop.time))
+    context = state.context
     context.brokers = {2: KnownBroker(replace(early, fence_version=1))}
-    controller.described(early, ())
+    liveness.described(early, ())
     assert context.brokers[2].facts == {}
-    controller.refused(early)
+    liveness.refused(early)
     assert not context.is_live(2)
     assert events == ["broker-down"]
     context.brokers[2].is_refused = False
-    controller.refused(replace(early, incarnation=INCARNATION - 1))
+    liveness.refused(replace(early, incarnation=INCARNATION - 1))
     assert context.is_live(2), "an earlier incarnation says nothing of this one"

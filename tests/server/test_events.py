@@ -11,10 +11,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
+from kio.schema.errors import ErrorCode
+
 from klog.event_kinds import EVENT_KINDS
 from klog.record.records import Record
 from klog.server import events
-from klog.server.events import ITEMS_MAX, KEPT_MAX, TOPIC, Events
+from klog.server.events import ITEMS_MAX, KEPT_MAX, TOPIC, Events, EventsTopic
 from klog.server.runtime import Identity, Runtime
 from tests.broker_fixture import RunningBroker
 from tests.rows import each
@@ -80,8 +83,8 @@ class Topic:
         self._bytes_max = bytes_max
         self._wanted = wanted
 
-    async def keep(self) -> None:
-        pass
+    async def keep(self, *, may_create: bool) -> None:
+        assert may_create
 
     async def produce(self, records: list[Record]) -> bool:
         if sum(len(record.value or b"") for record in records) > self._bytes_max:
@@ -110,6 +113,33 @@ async def test_long_events_are_not_lost_with_their_batch(bytes_max: int) -> None
     values = [json.loads(record.value or b"") for batch in topic.batches for record in batch]
     assert [value["act"] for value in values if "act" in value] == [str(number) for number in range(100)]
     assert one.dropped == 0
+
+
+async def test_a_controller_without_events_of_its_own_keeps_the_topic_of_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It makes no topic, and adds replicas to one that is there."""
+    monkeypatch.setattr(events, "LOOK_AGAIN_S", 0.001)
+    monkeypatch.setattr(events, "SETTLE_S", 0.0)
+    image: Any = SimpleNamespace(brokers={1: None}, topics={})
+    asked: asyncio.Queue[Any] = asyncio.Queue()
+
+    async def answer(request: Any) -> Any:
+        asked.put_nowait(request)
+        return SimpleNamespace(error_code=ErrorCode.none, responses=())
+
+    nobody: Any = None
+    topic = EventsTopic(nobody, image, nobody, nobody, lambda: True, answer)
+    keeping = asyncio.ensure_future(topic.keep(may_create=False))
+    await asyncio.sleep(0.05)
+    assert asked.empty(), "no topic was wanted"
+    image.topics[TOPIC] = SimpleNamespace(partitions={0: SimpleNamespace(replicas=(1,))})
+    image.brokers[2] = None
+    async with asyncio.timeout(20):
+        request = await asked.get()
+    keeping.cancel()
+    ((partition,),) = [one.partitions for one in request.topics]
+    assert partition.replicas == (1, 2)
 
 
 def test_a_kind_is_no_fact() -> None:

@@ -5,23 +5,21 @@ controller watches the node and publishes events in ZooKeeper's order of the act
 node gets the last one's transaction (`acts.published`). So after a controller's death the next one publishes what may
 be missing: each act at least once, told apart by its id.
 
-It also removes old acts (`acts.forget_oldest`).
+It also removes old acts (`acts.forget_oldest`). Its threads are of another purpose than elections, which thousands of
+acts must not delay.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Final, ParamSpec, TypeVar
+from typing import Final
 
 from klog.coordination import acts
 from klog.coordination.acts import Act
+from klog.coordination.zookeeper import ZooKeeper
 from klog.server.controller.controller_state import ControllerState
 from klog.server.executors import Purpose
 from klog.server.runtime import Runtime
-
-P = ParamSpec("P")
-T = TypeVar("T")
 
 GATHER_S: Final = 0.2
 """Acts written within this time are read together: each read lists all names."""
@@ -58,8 +56,8 @@ class ActPublisher:
 
     async def _tell_all(self) -> None:
         if self._known is None:
-            self._told_zxid = await self._run(acts.published, self._runtime.zookeeper)
-        names, fresh = await self._run(self._read, self._known, self._told_zxid)
+            self._told_zxid = await self._runtime.at_zookeeper(Purpose.OTHER, acts.published)
+        names, fresh = await self._runtime.at_zookeeper(Purpose.OTHER, self._read, self._known, self._told_zxid)
         self._known = names
         for zxid, act in fresh:
             if zxid > self._told_zxid:
@@ -68,18 +66,15 @@ class ActPublisher:
                 self._told.set()
         self._since_forgetting += len(fresh)
         if len(names) > acts.KEPT_MAX or self._since_forgetting >= acts.LOOKED_AT_EVERY:
-            await self._run(acts.forget_oldest, self._runtime.zookeeper)
+            await self._runtime.at_zookeeper(Purpose.OTHER, acts.forget_oldest)
             self._since_forgetting = 0
         await asyncio.sleep(GATHER_S)
 
-    async def _run(self, function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-        """In a thread of its own purpose: thousands of acts must not delay elections."""
-        return await self._runtime.executors.run(Purpose.OTHER, function, *arguments, **named)
-
-    def _read(self, known: frozenset[str] | None, published: int) -> tuple[frozenset[str], list[tuple[int, Act]]]:
+    def _read(
+        self, zookeeper: ZooKeeper, known: frozenset[str] | None, published: int
+    ) -> tuple[frozenset[str], list[tuple[int, Act]]]:
         """In a thread: the ids of all acts, and the new ones with their transactions. Reads no act at the beginning of
         a term if all were published."""
-        zookeeper = self._runtime.zookeeper
         names = acts.list_ids(zookeeper, self._watch)
         if known is None and acts.last_change(zookeeper) <= published:
             return frozenset(names), []
@@ -89,4 +84,4 @@ class ActPublisher:
     async def _mark_all(self) -> None:
         zxid = self._told_zxid
         await self._runtime.events_sent()
-        await self._run(acts.mark_published, self._runtime.zookeeper, zxid, self._state.fence)
+        await self._runtime.at_zookeeper(Purpose.OTHER, acts.mark_published, zxid, self._state.fence)

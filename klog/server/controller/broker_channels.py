@@ -7,7 +7,7 @@ LeaderAndIsr, then StopReplica. After a lost connection the broker is sent every
 
 The connection is the quick sign of life. When it ends, the channel connects again. A refusal at the address where the
 broker listens means that it is dead, and is reported once. The channel keeps trying while the broker is registered, and
-reports when that incarnation answers again (rule R6).
+reports when that incarnation answers again (rule R6). `Liveness` draws the conclusions.
 
 While nothing is pending, the channel asks the broker every `ASK_EVERY_S` who it is. Only the time of the answer
 matters: when a session ends, the controller reports since when its broker has been silent.
@@ -19,8 +19,9 @@ import asyncio
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
+from klog.client.partition_requests import by_partition
 from klog.coordination.brokers import Registration
 from klog.coordination.partition_states import NO_LEADER
 from klog.errors import CannotConnect, KlogError, StaleBrokerEpoch, StaleControllerEpoch
@@ -31,7 +32,8 @@ from klog.protocol.apis import ApiKey
 from klog.protocol.codec import EncodedRequest
 from klog.protocol.interbroker import DELETED_TOPIC_EPOCH
 from klog.server.controller import requests
-from klog.server.controller.context import Context
+from klog.server.controller.controller_state import ControllerState
+from klog.server.controller.liveness import Liveness
 from klog.server.controller.metadata_updates import MetadataUpdates
 from klog.server.controller.peers import Peers
 from klog.server.controller.requests import Stop
@@ -45,21 +47,6 @@ AGAIN_S = 0.1
 ASK_EVERY_S = 2.0
 SHORT_S = 1.0
 """After a connection that lasted longer, the channel reconnects at once."""
-
-
-class Listener(Protocol):
-    """Receives a channel's reports: `Controller`. Event loop."""
-
-    def refused(self, registration: Registration) -> None: ...
-    def answered(self, registration: Registration) -> None: ...
-    def disconnected(self, registration: Registration) -> None: ...
-    def described(self, registration: Registration, replicas: Iterable[Any]) -> None: ...
-    def registry_doubted(self) -> None: ...
-    def deposed(self) -> None: ...
-    def replicas_failed(self, broker_id: int, names: Iterable[TopicPartition]) -> None: ...
-    def replicas_follow(self, broker_id: int, names: set[TopicPartition]) -> None: ...
-    def replicas_begun(self, names: set[TopicPartition]) -> None: ...
-    def replicas_deleted(self, broker_id: int, names: Iterable[TopicPartition]) -> None: ...
 
 
 @dataclass(slots=True)
@@ -81,20 +68,19 @@ class BrokerChannel:
         self,
         runtime: Runtime,
         peers: Peers,
-        listener: Listener,
-        context: Context,
+        state: ControllerState,
+        liveness: Liveness,
         epoch: int,
         registration: Registration,
         updates: MetadataUpdates,
     ) -> None:
         self.registration = registration
         self.broker_id = registration.broker.broker_id
-        self.answered_ms: int | None = None
-        """When it last answered a request."""
         self._runtime = runtime
         self._peers = peers
-        self._listener = listener
-        self._context = context
+        self._state = state
+        self._liveness = liveness
+        self._context = context = state.context
         self._epoch = epoch
         self._timeout_s = runtime.config.integer("controller.socket.timeout.ms") / 1000
         self._fence = {"controller_epoch": epoch, "incarnation": registration.incarnation}
@@ -177,7 +163,7 @@ class BrokerChannel:
                 if isinstance(error, CannotConnect) and error.is_refused and not self._is_refused:
                     log.warning("broker %d refuses connections: %s", self.broker_id, error.message)
                     self._is_refused = True
-                    self._listener.refused(self.registration)
+                    self._liveness.refused(self.registration)
                 elif not isinstance(error, CannotConnect):
                     self._log_failure(error.message)
                 await asyncio.sleep(PROBE_EVERY_S)
@@ -189,7 +175,7 @@ class BrokerChannel:
                 self._log_failure(error.message)
             finally:
                 self._peers.probes.doubt(self.broker_id)
-                self._listener.disconnected(self.registration)
+                self._liveness.disconnected(self.registration)
                 await connection.close()
             if asyncio.get_running_loop().time() - began_s < SHORT_S:
                 await asyncio.sleep(AGAIN_S)
@@ -216,7 +202,7 @@ class BrokerChannel:
     async def _check_identity(self, channel: Channel) -> None:
         found = await channel.request(codec.request(ApiKey.DESCRIBE_SELF, 0))
         if (found.broker_id, found.incarnation) != (self.broker_id, self.registration.incarnation):
-            self._listener.registry_doubted()
+            self._state.doubt_registry()
             raise StaleBrokerEpoch(
                 f"{channel.address} is incarnation {found.incarnation} of broker {found.broker_id}, "
                 f"expected {self.registration.incarnation} of {self.broker_id}"
@@ -226,10 +212,10 @@ class BrokerChannel:
         if not self._has_described:
             described = await connection.request(codec.request(ApiKey.DESCRIBE_REPLICAS, 0, **self._fence))
             self._check(described)
-            self._listener.described(self.registration, described.replicas)
+            self._liveness.described(self.registration, described.replicas)
         self._has_described = False
         self._is_refused = False
-        self._listener.answered(self.registration)
+        self._liveness.answered(self.registration)
         self.send_all()
         self._told, self._joined = 0, self._updates.number
         ended = self._ended = asyncio.ensure_future(connection.wait_closed())
@@ -259,7 +245,9 @@ class BrokerChannel:
         self._has_answered()
 
     def _has_answered(self) -> None:
-        self.answered_ms = self._runtime.zookeeper.clock.now_ms()
+        known = self._context.known(self.registration)
+        if known is not None:
+            known.answered_ms = self._runtime.zookeeper.clock.now_ms()
 
     async def _send_pending(self, connection: Channel | _OwnBroker) -> None:
         turn = await self._turn(connection) if self._pending.everything else None
@@ -326,28 +314,25 @@ class BrokerChannel:
         if lead is not None:
             answer = await connection.request(lead, timeout_s=self._timeout_s)
             self._check(answer)
-            there = {
-                TopicPartition(topic.name, one.partition_index): one
-                for topic in lead.topics
-                for one in topic.partitions
-            }
+            there = dict(by_partition(lead.topics))
             failed = [TopicPartition(one.topic, one.partition_index) for one in answer.failed]
             for name in failed:
                 there.pop(name, None)
             if failed:
-                self._listener.replicas_failed(self.broker_id, failed)
+                self._liveness.replicas_failed(self.broker_id, failed)
             follow = {name for name, one in there.items() if one.leader not in (NO_LEADER, self.broker_id)}
-            self._listener.replicas_follow(self.broker_id, follow)
+            self._liveness.replicas_follow(self.broker_id, follow)
             begun = {name for name, one in there.items() if one.is_new and one.leader == self.broker_id}
             if begun:
-                self._listener.replicas_begun(begun)
-        stops = {name: stop for name, stop in pending.stops.items() if not self._is_back(name, stop)}
+                self._liveness.replicas_begun(begun)
+        wanted = requests.deletions(context, self.broker_id) | pending.stops if everything else pending.stops
+        stops = {name: stop for name, stop in wanted.items() if not self._is_back(name, stop)}
         if stops:
             answer = await connection.request(requests.stop_replica(self._head, stops), timeout_s=self._timeout_s)
             self._check(answer)
             failed_stops = {TopicPartition(one.topic, one.partition_index) for one in answer.failed}
             deleted = {name for name, stop in stops.items() if stop.delete} - failed_stops
-            self._listener.replicas_deleted(self.broker_id, deleted)
+            self._liveness.replicas_deleted(self.broker_id, deleted)
 
     def _is_back(self, name: TopicPartition, stop: Stop) -> bool:
         """Whether the broker was assigned a stopped replica again, or its topic was restored."""
@@ -362,7 +347,7 @@ class BrokerChannel:
         self._has_answered()
         code = int(answer.error_code)
         if code == StaleControllerEpoch.wire:
-            self._listener.deposed()
+            self._state.on_deposed()
         if code != 0:
             raise StaleBrokerEpoch(f"a request of controller epoch {self._epoch} was refused with error {code}")
 
@@ -394,21 +379,22 @@ WOKEN_AT_ONCE = 50
 class BrokerChannels:
     """Event loop only. Requests to a broker without a channel are dropped: when it registers, it is sent everything."""
 
-    def __init__(self, runtime: Runtime, peers: Peers, listener: Listener) -> None:
+    def __init__(self, runtime: Runtime, peers: Peers, state: ControllerState, liveness: Liveness) -> None:
         self._runtime = runtime
         self._peers = peers
-        self._listener = listener
+        self._state = state
+        self._liveness = liveness
         self._channels: dict[int, BrokerChannel] = {}
         self._updates: MetadataUpdates | None = None
         """For the term; None before its first channel."""
 
-    def open(self, context: Context, epoch: int, registration: Registration) -> None:
+    def open(self, epoch: int, registration: Registration) -> None:
         """Connect to this incarnation of a broker, instead of an earlier one, and send it everything."""
-        broker_id = registration.broker.broker_id
+        broker_id, state = registration.broker.broker_id, self._state
         self.close(broker_id)
         if self._updates is None:
-            self._updates = MetadataUpdates(context, self._runtime.broker_id, epoch)
-        channel = BrokerChannel(self._runtime, self._peers, self._listener, context, epoch, registration, self._updates)
+            self._updates = MetadataUpdates(state.context, self._runtime.broker_id, epoch)
+        channel = BrokerChannel(self._runtime, self._peers, state, self._liveness, epoch, registration, self._updates)
         self._channels[broker_id] = channel
         channel.send_all()
         channel.start()
@@ -418,11 +404,6 @@ class BrokerChannels:
         channel = self._channels.pop(broker_id, None)
         if channel is not None:
             channel.close()
-
-    def answered_ms(self, broker_id: int) -> int | None:
-        """When the broker last answered over its channel; None if it has not, or has none."""
-        channel = self._channels.get(broker_id)
-        return None if channel is None else channel.answered_ms
 
     def close_all(self) -> None:
         """The term is over."""

@@ -93,6 +93,8 @@ class KnownBroker:
     """It counts as dead, though its session lives."""
     is_trusted: bool = False
     """It was refused once, and answered later."""
+    answered_ms: int | None = None
+    """When it last answered a request."""
     facts: dict[TopicPartition, ReplicaFacts] | None = None
     """The replicas on its disks; None until it has answered."""
     lost: set[TopicPartition] = field(default_factory=set)
@@ -136,6 +138,8 @@ class Context:
     """Since when the controller waits for members of an ISR that crashed as a whole."""
     wait_again: Callable[[TopicPartition, float], None] | None = None
     """Called with a partition to decide again, and the seconds until then."""
+    stray: dict[TopicPartition, set[int]] = field(default_factory=lambda: defaultdict(set))
+    """Partition -> brokers with a log of it and no replica."""
     group_slots: dict[int, SlotHolder] = field(default_factory=dict)
     """The coordinator of each slot; without slots that never had one."""
 
@@ -238,6 +242,22 @@ class Context:
 
     def offline_replicas(self, name: TopicPartition) -> tuple[int, ...]:
         return tuple(one for one in self.replicas(name) if not self.is_live(one) or name in self.brokers[one].lost)
+
+    def find_stray_logs(self, broker_id: int) -> set[TopicPartition]:
+        """A broker has described its disks: the partitions of which it has a log and no replica."""
+        for brokers in self.stray.values():
+            brokers.discard(broker_id)
+        found = {name for name in self.facts_of(broker_id) if self.is_stray(broker_id, name)}
+        for name in found:
+            self.stray[name].add(broker_id)
+        return found
+
+    def is_stray(self, broker_id: int, name: TopicPartition) -> bool:
+        """Whether the broker's log belongs to this very topic, and the broker has no replica of the partition."""
+        if not self.knows(name) or name.topic in self.deleting or broker_id in self.replicas(name):
+            return False
+        facts = self.facts_of(broker_id).get(name)
+        return facts is not None and facts.topic_id == self.topics[name.topic].topic_id
 
     # --- decisions ---
 

@@ -9,6 +9,7 @@ Requests of clients (topics, shutdown, elections) take the same lock as reconcil
     controller_election   which broker is the controller
     controller_state      the term, its fence, the lock, what is dirty
     context               knowledge of the cluster, and decisions from it
+    liveness              which brokers live, by registrations and channels
     partition_writer      writes and sends leaders and in-sync sets
     broker_channels       requests to each broker
     topic_manager, elections, reassigner, group_slots, leadership_transfer, registry_watch, act_publisher,
@@ -20,11 +21,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable
-from datetime import UTC, datetime
-from typing import Any
 
 from klog.coordination import brokers, group_slots, partition_states, topic_deletion, topics
-from klog.coordination.brokers import Broker, Registration
+from klog.coordination.brokers import Registration
 from klog.coordination.controller_election import ControllerTerm
 from klog.errors import KlogError
 from klog.names import TopicPartition, counted
@@ -40,13 +39,14 @@ from klog.server.controller.deleted_topics import DeletedTopics
 from klog.server.controller.elections import Elections
 from klog.server.controller.group_slots import GroupSlots
 from klog.server.controller.leadership_transfer import LeadershipTransfer
+from klog.server.controller.liveness import Liveness
 from klog.server.controller.partition_writer import PartitionWriter
 from klog.server.controller.peers import Peers
 from klog.server.controller.reassigner import Reassigner
 from klog.server.controller.registry_watch import RegistryWatch, read_facts
 from klog.server.controller.topic_manager import TopicManager
 from klog.server.former_brokers import FormerBrokers
-from klog.server.image import BrokerImage, ClusterImage
+from klog.server.image import ClusterImage
 from klog.server.runtime import Runtime
 
 log = logging.getLogger(__name__)
@@ -62,10 +62,9 @@ class Controller:
         self._zookeeper = runtime.zookeeper
         self._authority = authority
         self._peers = peers
-        self._image = image
-        self._former_brokers = former_brokers
         state = self._state = ControllerState(runtime, self.deposed)
-        channels = self._channels = BrokerChannels(runtime, peers, self)
+        self._liveness = Liveness(runtime, image, state, former_brokers)
+        channels = self._channels = BrokerChannels(runtime, peers, state, self._liveness)
         partitions = self._partitions = PartitionWriter(runtime, state, channels)
         self.topics = TopicManager(runtime, image, state, channels, partitions)
         self.elections = Elections(runtime.zookeeper, state, channels, partitions)
@@ -75,9 +74,6 @@ class Controller:
         self._registry_watch = RegistryWatch(runtime, state, channels, partitions, self.topics)
         self._act_publisher = ActPublisher(runtime, state)
         self.deleted_topics = DeletedTopics(runtime, state, channels, partitions, self.topics)
-        self._has_lost_broker = False
-        """A broker refuses connections, which the others learn after the elections that it causes: a thousand
-        requests before them would delay them."""
 
     # --- the term ---------------------------------------------------------------------------------------------------
 
@@ -109,8 +105,7 @@ class Controller:
             there = counted(len(registered), "broker"), counted(len(context.topics), "topic")
             log.info("controller, epoch %d: %s, %s", term.epoch, *there)
             context.brokers = {one.broker.broker_id: KnownBroker(one) for one in registered}
-            self._report_lost(context)
-            self._report_arrived(context)
+            self._liveness.begin()
             own = context.brokers.get(broker_id)
             if own is not None:
                 own.is_heard = True
@@ -119,18 +114,16 @@ class Controller:
                 )
                 described = await self._peers.answer_locally(request)
                 if not int(described.error_code):  # else it is asked again, over its channel
-                    self.described(own.registration, described.replicas)
+                    self._liveness.described(own.registration, described.replicas)
             self._slots.start()
             await self._slots.reconcile()
             await self._partitions.reconcile(set(context.partitions()))
             for one in registered:
-                self._channels.open(context, term.epoch, one)
+                self._channels.open(term.epoch, one)
             state.mark_dirty(self.reassigner.all_in_progress())
             state.spawn(self._keep_reconciling(term))
             self.elections.start()
             self.reassigner.start()
-            if context.facts_of(broker_id):
-                self.reassigner.find_stray_logs(broker_id)  # the channel to have them deleted over is there now
             self._transfer.start()
             self._registry_watch.start()
             self._act_publisher.start()
@@ -201,6 +194,7 @@ class Controller:
                     await self._slots.reconcile()
                     await self._partitions.reconcile(names)
                     await self.reassigner.advance(names)
+                    await self.topics.finish_deletions()
                 except KlogError as error:
                     if state.term is not term:
                         return
@@ -210,24 +204,17 @@ class Controller:
                 else:
                     continue
                 finally:
-                    self._tell_of_lost_brokers()
+                    news = self._liveness.take_news()
+                    if news is not None:
+                        self._channels.send_metadata(news)
             # Not under the lock: a client that asks for something meanwhile gets its own error.
             await self._runtime.pause(AGAIN_S)
-
-    def _tell_of_lost_brokers(self) -> None:
-        if self._has_lost_broker:
-            self._has_lost_broker = False
-            self._channels.send_metadata()
 
     # --- which brokers live -----------------------------------------------------------------------------------------
 
     def _watch_registry(self, _: object) -> None:
         """In kazoo's thread."""
-        self._runtime.from_thread(self.registry_doubted)
-
-    def registry_doubted(self) -> None:
-        """The registrations of brokers may have changed."""
-        self._state.doubt_registry()
+        self._runtime.from_thread(self._state.doubt_registry)
 
     async def _read_registry(self) -> None:
         state = self._state
@@ -237,164 +224,12 @@ class Controller:
         except KlogError:
             state.is_registry_doubted = True
             raise
-        context = state.context
-        now = {one.broker.broker_id: one for one in found}
-        context.ever_registered |= now.keys()
-        for broker_id in context.brokers.keys() | now.keys():
-            was, new = context.brokers.get(broker_id), now.get(broker_id)
-            if was is not None and new is not None and was.incarnation == new.incarnation:
-                was.registration = new
-                continue
-            how = ""
-            if was is not None:
-                session_ended = f"its ZooKeeper session ended at {_clock_time()}{self._silence(broker_id)}"
-                how = self._how_lost(was, f"stopped answering: {session_ended}")
-            context.leaving.discard(broker_id)
-            if new is None:
-                assert was is not None
-                del context.brokers[broker_id]
-                self._channels.close(broker_id)
-                log.warning("broker %d is gone: its registration has ended", broker_id)
-                if not was.is_refused:  # else that was told
-                    self._tell("broker-down", was.registration.broker, reason=f"it {how}")
-            else:
-                context.brokers[broker_id] = KnownBroker(new)
-                log.info("broker %d has registered, incarnation %d", broker_id, new.incarnation)
-                self._tell("broker-up", new.broker)
-                self._channels.open(context, state.require().epoch, new)
-            state.mark_dirty(context.hosted(broker_id))
+        gone, come = self._liveness.registered(found)
+        for broker_id in gone:
+            self._channels.close(broker_id)
+        for one in come:
+            self._channels.open(state.require().epoch, one)
         self._channels.send_metadata()
-
-    def _report_arrived(self, context: Context) -> None:
-        """Report brokers that registered without a controller: this one does not know them from the last one's
-        updates."""
-        for broker_id, one in sorted(context.brokers.items()):
-            if broker_id not in self._image.brokers:
-                self._tell("broker-up", one.registration.broker)
-
-    def _report_lost(self, context: Context) -> None:
-        """Report brokers that were known from the last controller, and whose registrations ended before this term.
-        Often it is that controller: one that hangs is replaced only when its session ends. Earlier losses were reported
-        by the last controller; the time is that of this broker's updates."""
-        for broker_id, left_ms in self._former_brokers.left_ms.items():
-            if broker_id not in context.brokers:
-                context.how_lost[broker_id] = f"was lost at {_clock_time(left_ms)}, by the last controller's metadata"
-        for broker_id, one in sorted(self._image.brokers.items()):
-            if broker_id in context.brokers:
-                continue
-            has_left = broker_id in context.left
-            how = "shut down by" if has_left else "stopped answering: its ZooKeeper session ended by"
-            how = context.how_lost[broker_id] = f"{how} {_clock_time()}"
-            log.warning("broker %d is gone: its registration ended before this term", broker_id)
-            self._tell("broker-down", one, reason=f"it {how}")
-
-    def _tell(self, kind: str, broker: Broker | BrokerImage, **more: str) -> None:
-        self._runtime.tell(kind, id=broker.broker_id, host=broker.host, port=broker.port, **more)
-
-    def _how_lost(self, was: KnownBroker, seen: str) -> str:
-        """How a broker was lost, for reasons in logs and events; ``seen``: unless it shut down, or was lost before."""
-        context, broker_id = self.context, was.registration.broker.broker_id
-        if broker_id in context.leaving:
-            seen = f"shut down at {_clock_time()}"
-        elif was.is_refused:
-            seen = context.how_lost.get(broker_id, seen)
-        context.how_lost[broker_id] = seen
-        return seen
-
-    def _silence(self, broker_id: int) -> str:
-        """How long a broker has been silent; empty if this incarnation was never heard."""
-        answered_ms = self._channels.answered_ms(broker_id)
-        if answered_ms is None:
-            return ""
-        silent_s = max(0, self._zookeeper.clock.now_ms() - answered_ms) / 1000
-        return f"; it last answered the controller at {_clock_time(answered_ms)}, {silent_s:.1f} s before"
-
-    def refused(self, registration: Registration) -> None:
-        """Connections are refused where this broker listened: it counts as dead, unless that was wrong once before."""
-        context, broker_id = self.context, registration.broker.broker_id
-        known = context.known(registration)
-        if known is None:
-            return
-        if known.is_trusted:
-            log.warning("broker %d refuses connections again: waiting for the end of its session", broker_id)
-            return
-        log.warning("broker %d is dead: connections to %s are refused", broker_id, registration.broker.bind)
-        how = self._how_lost(known, f"stopped answering at {_clock_time()}: connections are refused")
-        known.is_refused = True
-        self._tell("broker-down", registration.broker, reason=f"it {how}")
-        self._has_lost_broker = True
-        self._state.mark_dirty(context.hosted(broker_id))
-
-    def answered(self, registration: Registration) -> None:
-        """This incarnation answers: it lives, and a refusal before was wrong."""
-        context, broker_id = self.context, registration.broker.broker_id
-        known = context.known(registration)
-        if known is None:
-            return
-        known.is_heard = True
-        if known.is_refused:
-            log.warning("broker %d answers: it was not dead", broker_id)
-            known.is_refused, known.is_trusted = False, True
-            self._runtime.tell("broker-up", id=broker_id, reason="it answers again")
-            self._channels.send_metadata()
-        self._state.mark_dirty(context.hosted(broker_id))
-        self.topics.advance_deletions()
-
-    def disconnected(self, registration: Registration) -> None:
-        """The connection has ended: whether the broker lives is unknown."""
-        known = self.context.known(registration)
-        if known is not None:
-            known.is_heard = False
-
-    def described(self, registration: Registration, replicas: Iterable[Any]) -> None:
-        """The broker has these logs on its disks (`ReplicaFacts`)."""
-        context, broker_id = self.context, registration.broker.broker_id
-        known = context.known(registration)
-        if known is None:
-            return
-        known.facts = {TopicPartition(one.topic, one.partition_index): one for one in replicas}
-        known.lost = {name for name, one in known.facts.items() if not one.is_online}
-        self.reassigner.find_stray_logs(broker_id)
-        self._state.mark_dirty(context.hosted(broker_id))
-
-    def replicas_failed(self, broker_id: int, names: Iterable[TopicPartition]) -> None:
-        """These replicas could not carry out LeaderAndIsr: they count as lost."""
-        failed = set(names)
-        log.error("broker %d cannot serve %s", broker_id, ", ".join(map(str, sorted(failed)[:10])))
-        self.context.brokers[broker_id].lost |= failed
-        self._state.mark_dirty(failed)
-
-    def replicas_follow(self, broker_id: int, names: set[TopicPartition]) -> None:
-        """These lost replicas follow again, so their logs are there: they are no longer lost."""
-        lost = self.context.brokers[broker_id].lost
-        there = lost & names
-        if there:
-            lost -= there
-            self._state.mark_dirty(there)
-            self._channels.send_metadata(there)
-
-    def replicas_begun(self, names: set[TopicPartition]) -> None:
-        """Leaders have cleared the marks of these new partitions (rule R1): read the states.
-
-        Else the next change names an old version: after a leader's death a thousand elections would be refused
-        together, read and decided again.
-        """
-        self._runtime.spawn(self._read_states(names))
-
-    async def _read_states(self, names: set[TopicPartition]) -> None:
-        context = self.context
-        there = [name for name in names if context.knows(name)]
-        try:
-            found = await self._state.run(partition_states.read_many, self._zookeeper, there, {})
-        except KlogError as error:  # the next change of each reads it
-            log.debug("the states of %d new partitions were not read: %s", len(there), error.message)
-            return
-        if self._state.term is not None and self.context is context:
-            context.take_states({name: state for name, state in found.items() if context.knows(name)})
-
-    def replicas_deleted(self, broker_id: int, names: Iterable[TopicPartition]) -> None:
-        """These replicas are stopped, and their logs deleted."""
-        self.topics.replicas_deleted(broker_id, names)
 
     # --- what brokers report ----------------------------------------------------------------------------------------
 
@@ -445,9 +280,3 @@ class Controller:
         await self._channels.acknowledged(self.context.live)
         states = self.context.states
         return sum(states[name].leader == broker_id for name in hosted if name in states)
-
-
-def _clock_time(at_ms: int | None = None) -> str:
-    """Wall-clock time, default now. Events have the date."""
-    at = datetime.now(UTC) if at_ms is None else datetime.fromtimestamp(at_ms / 1000, UTC)
-    return f"{at:%H:%M:%S}"

@@ -90,7 +90,7 @@ class ControllerElection:
         if term is not None and self._candidate.active:
             self._candidate_from_s = self._runtime.loop.time() + NO_CANDIDATE_S
             # The watch on /controller fires here too.
-            await self._runtime.executors.run(Purpose.ELECTIONS, registry.resign, self._zookeeper, term)
+            await self._runtime.at_zookeeper(Purpose.ELECTIONS, registry.resign, term)
 
     def close(self) -> ControllerTerm | None:
         """Take no further part. Returns this broker's term, to be resigned, if it is the controller."""
@@ -159,9 +159,7 @@ class ControllerElection:
         """Keep a connection to the controller; when connections are refused, take its place."""
         while term == self._term:
             try:
-                found = await self._runtime.executors.run(
-                    Purpose.ELECTIONS, brokers.find, self._zookeeper, term.broker_id
-                )
+                found = await self._runtime.at_zookeeper(Purpose.ELECTIONS, brokers.find, term.broker_id)
                 if found is not None:
                     await self._converse(found)
             except CannotConnect as error:

@@ -39,13 +39,13 @@ EARLY_TIMER_S = 0.01
 class ControllerState:
     """Event loop only, except `fence`, `require`, and what says that it runs in a thread.
 
-    ``lock``: held by each operation of the controller, one at a time. ``on_deposed``: called when a write has found
-    another controller.
+    ``lock``: held by each operation of the controller, one at a time. ``on_deposed``: called when a write or a
+    broker has told of another controller.
     """
 
     def __init__(self, runtime: Runtime, on_deposed: Callable[[], None]) -> None:
         self._runtime = runtime
-        self._on_deposed = on_deposed
+        self.on_deposed = on_deposed
         self._election: ControllerElection | None = None
         self.term: ControllerTerm | None = None
         self._is_in_doubt = False
@@ -122,7 +122,7 @@ class ControllerState:
         term = self.require()
         now = registry.current(self._runtime.zookeeper)
         if now is None or now.epoch_version != term.epoch_version or now.session != term.session:
-            self._runtime.from_thread(self._on_deposed)
+            self._runtime.from_thread(self.on_deposed)
             raise NotController(f"controller epoch {term.epoch} is over")
 
     def look_again(self) -> None:

@@ -4,7 +4,7 @@
 reconciled partitions, so each report of an in-sync set, each broker that comes or goes and each new controller leads to
 the next step of the partitions concerned.
 
-A broker that was dead when its replica was removed still has the log. When it is back, `find_stray_logs` finds the log.
+A broker that was dead when its replica was removed still has the log. When it is back, `Context.stray` has the log.
 It is deleted if it belongs to this very topic, the partition has a live leader, and the broker has no replica of it.
 """
 
@@ -82,13 +82,10 @@ class Reassigner:
         self._queue_changed = asyncio.Event()
         self._stalled: dict[TopicPartition, str] = {}
         """The reason of each stalled partition, as last logged."""
-        self._stray: dict[TopicPartition, set[int]] = defaultdict(set)
-        """Partition -> brokers with a log of it and no replica."""
 
     def start(self) -> None:
         """The term has begun: watch the queues."""
         self._stalled.clear()
-        self._stray.clear()
         self._queue_changed.set()
         self._state.keep_up(
             self._queue_changed, self._take_queues, "cannot read the queues of reassignments and elections"
@@ -339,33 +336,15 @@ class Reassigner:
 
     # --- logs that removed replicas have left behind ----------------------------------------------------------------
 
-    def find_stray_logs(self, broker_id: int) -> None:
-        """A broker has described its disks: delete logs of partitions of which it has no replica."""
-        context = self._state.context
-        for brokers in self._stray.values():
-            brokers.discard(broker_id)
-        names = [name for name in context.facts_of(broker_id) if self._has_no_replica(broker_id, name)]
-        for name in names:
-            self._stray[name].add(broker_id)
-        self._delete_stray_logs(names)
-
-    def _has_no_replica(self, broker_id: int, name: TopicPartition) -> bool:
-        """Whether the log belongs to this very topic, and the broker has no replica of the partition."""
-        context = self._state.context
-        if not context.knows(name) or name.topic in context.deleting or broker_id in context.replicas(name):
-            return False
-        facts = context.facts_of(broker_id).get(name)
-        return facts is not None and facts.topic_id == context.topics[name.topic].topic_id
-
     def _delete_stray_logs(self, names: Iterable[TopicPartition]) -> None:
         """Delete those of partitions with a live leader; the others wait until they have one."""
         context = self._state.context
-        for name in self._stray.keys() & set(names):
+        for name in context.stray.keys() & set(names):
             state = context.states.get(name)
             if state is None or not context.is_live(state.leader):
                 continue
-            for broker_id in self._stray.pop(name):
-                if self._has_no_replica(broker_id, name) and broker_id not in state.isr:
+            for broker_id in context.stray.pop(name):
+                if context.is_stray(broker_id, name) and broker_id not in state.isr:
                     log.info("deleting the log of %s on broker %d, which was reassigned from it", name, broker_id)
                     stop = Stop(context.topics[name.topic].topic_id, state.leader_epoch, delete=True)
                     self._channels.send_stop(broker_id, {name: stop})

@@ -14,7 +14,13 @@ from uuid import UUID
 from klog.names import TopicPartition
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
-from klog.protocol.interbroker import LeaderAndIsrPartition, MetadataBroker, MetadataPartition, MetadataTopic
+from klog.protocol.interbroker import (
+    DELETED_TOPIC_EPOCH,
+    LeaderAndIsrPartition,
+    MetadataBroker,
+    MetadataPartition,
+    MetadataTopic,
+)
 from klog.server.controller.context import Context
 
 _LED: Any = LeaderAndIsrPartition
@@ -94,6 +100,16 @@ def stop_replica(head: Mapping[str, Any], stops: Mapping[TopicPartition, Stop]) 
             for (topic, topic_id), partitions in topics.items()
         ],
     )
+
+
+def deletions(context: Context, broker_id: int) -> dict[TopicPartition, Stop]:
+    """The broker's replicas of topics that are being deleted."""
+    return {
+        name: Stop(context.topics[topic].topic_id, DELETED_TOPIC_EPOCH, delete=True)
+        for topic, left in context.deleting.items()
+        for name, one in left
+        if one == broker_id
+    }
 
 
 def metadata_brokers(context: Context) -> list[Any]:

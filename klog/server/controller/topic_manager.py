@@ -400,10 +400,10 @@ class TopicManager:
             self._advance_deletion(name)
 
     def _advance_deletion(self, name: str) -> None:
-        """Have each live broker delete its replicas that are left; finish without any."""
+        """Have each live broker delete its replicas that are left; the next reconciliation finishes without any."""
         context = self._state.context
         if not context.deleting[name]:
-            self._runtime.spawn(self._finish_deletion(name))
+            self._state.mark_dirty(())
             return
         stop = Stop(context.topics[name].topic_id, DELETED_TOPIC_EPOCH, delete=True)
         stops: dict[int, dict[TopicPartition, Stop]] = defaultdict(dict)
@@ -413,25 +413,16 @@ class TopicManager:
         for broker_id, what in stops.items():
             self._channels.send_stop(broker_id, what)
 
-    def replicas_deleted(self, broker_id: int, names: Iterable[TopicPartition]) -> None:
-        """These replicas of a broker have stopped, and their logs are deleted."""
-        deleting = self._state.context.deleting
-        for name in names:
-            deleting.get(name.topic, set()).discard((name, broker_id))
-        for topic in {name.topic for name in names} & deleting.keys():
-            if not deleting[topic]:
-                self._advance_deletion(topic)
-
-    async def _finish_deletion(self, name: str) -> None:
+    async def finish_deletions(self) -> None:
+        """Under the controller's lock: remove the nodes of topics of which no replica is left. What fails is tried
+        again."""
         state = self._state
-        async with state.lock:
-            if not state.active or state.context.deleting.get(name) != set():
-                return  # finished by another, which began at the same time; the name may be in use again
+        for name in [name for name, left in state.context.deleting.items() if not left]:
             try:
                 await state.write(topic_deletion.finish_deletion, self._zookeeper, name, state.fence)
             except KlogError as error:
                 log.error("topic %s is not deleted yet: %s", name, error.message)
-                return
+                continue
             state.context.forget_topic(name)
             log.info("topic %s deleted", name)
             self._deleted.pop(name, asyncio.Event()).set()

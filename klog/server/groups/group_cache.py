@@ -99,7 +99,7 @@ class GroupCache:
         try:
             async with asyncio.timeout(self.wait_s):
                 await runtime.connected.wait()
-                return await runtime.executors.run(Purpose.GROUPS, function, runtime.zookeeper, *arguments, **named)
+                return await runtime.at_zookeeper(Purpose.GROUPS, function, *arguments, **named)
         except TimeoutError:
             raise CoordinatorNotAvailable("ZooKeeper does not answer in time") from None
         except SessionLost as error:

@@ -16,7 +16,7 @@ from collections import Counter
 from typing import Any
 
 from klog.coordination import quotas
-from klog.errors import InvalidRequest, KlogError
+from klog.errors import InvalidRequest
 from klog.protocol.apis import ApiKey
 from klog.security.quotas import (
     DEFAULT,
@@ -28,7 +28,7 @@ from klog.security.quotas import (
     check_value,
     parse_key,
 )
-from klog.server.dispatch import Answer, Request, error_fields, handles
+from klog.server.dispatch import Answer, Request, handles, outcome
 from klog.server.executors import Purpose
 from klog.server.handlers.describe_client_quotas import check_type
 from klog.server.parts import Parts
@@ -37,26 +37,26 @@ from klog.server.zookeeper_admission import Kind
 
 @handles(ApiKey.ALTER_CLIENT_QUOTAS, 0, 1)
 async def handle(request: Request, parts: Parts) -> Answer:
-    entries = []
     times_named = Counter(_named(one) for one in request.entity.entries)
-    async for asked in request.in_turn(request.entity.entries):
-        outcome = error_fields(None)
-        try:
-            if times_named[_named(asked)] > 1:
-                raise InvalidRequest("the request names this entity more than once")
-            entity, changes = _entity(asked), _changes(asked)
-            for key in changes:
-                check_kind(entity, key)
-            if not request.entity.validate_only:
-                if any(value is not None for value in changes.values()):
-                    parts.zookeeper_admission.new(Kind.RULES)
-                await parts.runtime.executors.run(
-                    Purpose.ACLS, quotas.change, parts.runtime.zookeeper, entity, changes, request.actor
-                )
-        except KlogError as error:
-            outcome = error_fields(error)
-        shown = [{"entity_type": one.entity_type, "entity_name": one.entity_name} for one in asked.entity]
-        entries.append({**outcome, "entity": shown})
+
+    async def change(asked: Any) -> None:
+        if times_named[_named(asked)] > 1:
+            raise InvalidRequest("the request names this entity more than once")
+        entity, changes = _entity(asked), _changes(asked)
+        for key in changes:
+            check_kind(entity, key)
+        if not request.entity.validate_only:
+            if any(value is not None for value in changes.values()):
+                parts.zookeeper_admission.new(Kind.RULES)
+            await parts.runtime.at_zookeeper(Purpose.ACLS, quotas.change, entity, changes, request.actor)
+
+    entries = [
+        {
+            **await outcome(change(asked)),
+            "entity": [{"entity_type": one.entity_type, "entity_name": one.entity_name} for one in asked.entity],
+        }
+        async for asked in request.in_turn(request.entity.entries)
+    ]
     if not request.entity.validate_only and any(not one["error_code"] for one in entries):
         await parts.quota_keeper.look()
     return {"entries": entries}

@@ -24,4 +24,4 @@ async def handle(request: Request, parts: Parts) -> Answer:
     def replaced(resource: Any, current: dict[str, str]) -> dict[str, str]:
         return given_settings((one.name, one.value) for one in resource.configs)
 
-    return {"responses": await alter_topics(parts, request, replaced)}
+    return await alter_topics(request, parts, replaced)

@@ -8,17 +8,12 @@ Behaviour
 from __future__ import annotations
 
 from klog.protocol.apis import ApiKey
-from klog.server.dispatch import Answer, Request, error_fields, handles
+from klog.server.dispatch import Answer, Request, handles
 from klog.server.handlers.alter_partition_reassignments import alter
+from klog.server.partition_answers import outcome_rows
 from klog.server.parts import Parts
 
 
 @handles(ApiKey.ALTER_REASSIGNMENTS, 0, 0, of_controller=True, may_refuse=True)
 async def handle(request: Request, parts: Parts) -> Answer:
-    outcome = await alter(parts.controller, request.entity.topics, request.actor, request.entity.throttle)
-    return {
-        "outcomes": [
-            {"topic": name.topic, "partition_index": name.partition, **error_fields(error)}
-            for name, error in outcome.items()
-        ]
-    }
+    return outcome_rows(await alter(request, parts, request.entity.throttle))

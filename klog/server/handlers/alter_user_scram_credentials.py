@@ -14,11 +14,10 @@ from collections import defaultdict
 from typing import Any
 
 from klog.coordination.scram_credentials import is_possible
-from klog.errors import KlogError
 from klog.protocol.apis import ApiKey
 from klog.security.errors import DuplicateResource, ResourceNotFound, UnacceptableCredential, UnsupportedSaslMechanism
 from klog.security.scram import ITERATIONS_MAX, ITERATIONS_MIN, NAME_BYTES_MAX, ScramCredential, ScramMechanism
-from klog.server.dispatch import Answer, Request, error_fields, handles
+from klog.server.dispatch import Answer, Request, handles, outcome
 from klog.server.parts import Parts
 from klog.server.zookeeper_admission import Kind
 
@@ -28,19 +27,20 @@ async def handle(request: Request, parts: Parts) -> Answer:
     by_user: dict[str, list[Any]] = defaultdict(list)
     for one in (*request.entity.deletions, *request.entity.upsertions):
         by_user[one.name].append(one)
-    results = []
-    async for name, changes in request.in_turn(by_user.items()):
-        outcome = error_fields(None)
-        try:
-            wanted = _changes(name, changes)
-            if any(wanted.values()):
-                parts.zookeeper_admission.new(Kind.RULES)
-            if not await parts.credentials.write(name, wanted, request.actor):
-                raise ResourceNotFound(f"user {name!r} has no such credential")
-        except KlogError as error:
-            outcome = error_fields(error)
-        results.append({"user": name, **outcome})
-    return {"results": results}
+
+    async def change(name: str, asked: list[Any]) -> None:
+        wanted = _changes(name, asked)
+        if any(wanted.values()):
+            parts.zookeeper_admission.new(Kind.RULES)
+        if not await parts.credentials.write(name, wanted, request.actor):
+            raise ResourceNotFound(f"user {name!r} has no such credential")
+
+    return {
+        "results": [
+            {"user": name, **await outcome(change(name, asked))}
+            async for name, asked in request.in_turn(by_user.items())
+        ]
+    }
 
 
 def _changes(name: str, asked: list[Any]) -> dict[ScramMechanism, ScramCredential | None]:

@@ -45,9 +45,7 @@ async def handle(request: Request, parts: Parts) -> Answer:
     async for pattern, wanted in request.in_turn(by_pattern.items()):
         try:
             parts.zookeeper_admission.new(Kind.RULES, len(wanted))
-            await parts.runtime.executors.run(
-                Purpose.ACLS, acls.change, parts.runtime.zookeeper, pattern, frozenset(wanted).union, request.actor
-            )
+            await parts.runtime.at_zookeeper(Purpose.ACLS, acls.change, pattern, frozenset(wanted).union, request.actor)
         except KlogError as error:
             failed[pattern] = error.bare()
     if parts.access is not None:

@@ -11,12 +11,11 @@ Version notes
 
 from __future__ import annotations
 
-from collections import Counter
+from typing import Any
 
-from klog.errors import InvalidRequest, KlogError
 from klog.protocol.apis import ApiKey
-from klog.server.dispatch import Answer, Request, error_fields, handles
-from klog.server.handlers.create_topics import admitting, mutations
+from klog.server.dispatch import Answer, Request, handles, outcome
+from klog.server.handlers.create_topics import admitting, mutations, once
 from klog.server.parts import Parts
 
 STRICT_FROM = 3
@@ -24,25 +23,21 @@ STRICT_FROM = 3
 
 @handles(ApiKey.CREATE_PARTITIONS, 0, 3, of_controller=True)
 async def handle(request: Request, parts: Parts) -> Answer:
-    quota = mutations(parts.quota_keeper.throttling, request, STRICT_FROM)
-    times_named = Counter(topic.name for topic in request.entity.topics)
-    answers = []
-    async for topic in request.in_turn(request.entity.topics):
-        outcome = error_fields(None)
-        assignment = None if topic.assignments is None else [list(one.broker_ids) for one in topic.assignments]
-        try:
-            parts.controller.require()
-            if times_named[topic.name] > 1:
-                raise InvalidRequest(f"topic {topic.name!r} is named {times_named[topic.name]} times in one request")
-            await parts.controller.topics.add_partitions(
-                topic.name,
-                topic.count,
-                assignment,
-                actor=request.actor,
-                validate_only=request.entity.validate_only,
-                admit=admitting(parts.zookeeper_admission, request, quota),
-            )
-        except KlogError as error:
-            outcome = error_fields(error)
-        answers.append({"name": topic.name, **outcome})
-    return {"throttle_time": quota.throttle_ms(), "results": answers}
+    quota, check = mutations(request, parts, STRICT_FROM), once(request.entity.topics)
+
+    async def add(topic: Any) -> None:
+        parts.controller.require()
+        check(topic.name)
+        await parts.controller.topics.add_partitions(
+            topic.name,
+            topic.count,
+            None if topic.assignments is None else [list(one.broker_ids) for one in topic.assignments],
+            actor=request.actor,
+            validate_only=request.entity.validate_only,
+            admit=admitting(request, parts, quota),
+        )
+
+    results = [
+        {"name": topic.name, **await outcome(add(topic))} async for topic in request.in_turn(request.entity.topics)
+    ]
+    return {"throttle_time": quota.throttle_ms(), "results": results}

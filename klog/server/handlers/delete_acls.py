@@ -17,7 +17,7 @@ from klog.protocol.apis import ApiKey
 from klog.security.permissions import Binding, Filter, Pattern
 from klog.server.dispatch import Answer, Request, error_fields, handles
 from klog.server.executors import Purpose
-from klog.server.handlers.describe_acls import acl_fields, filter_of, keeper
+from klog.server.handlers.describe_acls import acl_fields, filter_of, keeper, pattern_fields
 from klog.server.parts import Parts
 from klog.server.runtime import Runtime
 
@@ -33,7 +33,11 @@ async def handle(request: Request, parts: Parts) -> Answer:
             results.append({**error_fields(error), "matching_acls": []})
         else:
             first = next(iter(failed.values()), None)
-            results.append({**error_fields(first), "matching_acls": [_fields(one, failed) for one in removed]})
+            matching = [
+                {**error_fields(failed.get(one.pattern)), **pattern_fields(one.pattern), **acl_fields(one.acl)}
+                for one in removed
+            ]
+            results.append({**error_fields(first), "matching_acls": matching})
     if parts.access is not None:
         await parts.access.acl_keeper.look()
     return {"filter_results": results}
@@ -41,7 +45,7 @@ async def handle(request: Request, parts: Parts) -> Answer:
 
 async def _remove(runtime: Runtime, chosen: Filter, request: Request) -> tuple[list[Binding], dict[Pattern, KlogError]]:
     """The removed ACLs, and the patterns with errors."""
-    found = await runtime.executors.run(Purpose.ACLS, _matching, runtime.zookeeper, chosen)
+    found = await runtime.at_zookeeper(Purpose.ACLS, _matching, chosen)
     removed: list[Binding] = []
     failed: dict[Pattern, KlogError] = {}
     async for pattern, those in request.in_turn(acls.by_pattern(found).items()):
@@ -49,15 +53,13 @@ async def _remove(runtime: Runtime, chosen: Filter, request: Request) -> tuple[l
         def without(there: acls.State, pattern: Pattern = pattern) -> acls.State:
             return frozenset(one for one in there if not chosen.matches(Binding(pattern, one)))
 
+        gone = frozenset(those)
         try:
-            before, after = await runtime.executors.run(
-                Purpose.ACLS, acls.change, runtime.zookeeper, pattern, without, request.actor
-            )
+            before, after = await runtime.at_zookeeper(Purpose.ACLS, acls.change, pattern, without, request.actor)
+            gone = before - after
         except KlogError as error:
             failed[pattern] = error.bare()
-            removed += [Binding(pattern, one) for one in sorted(those)]
-        else:
-            removed += [Binding(pattern, one) for one in sorted(before - after)]
+        removed += [Binding(pattern, one) for one in sorted(gone)]
     return removed, failed
 
 
@@ -66,13 +68,3 @@ def _matching(zookeeper: ZooKeeper, chosen: Filter) -> Sequence[Binding]:
     there = acls.read_all(zookeeper).acls
     every = (Binding(pattern, acl) for pattern, those in there.items() for acl in those)
     return [one for one in every if chosen.matches(one)]
-
-
-def _fields(binding: Binding, failed: dict[Pattern, KlogError]) -> dict[str, Any]:
-    return {
-        **error_fields(failed.get(binding.pattern)),
-        "resource_type": binding.pattern.kind,
-        "resource_name": binding.pattern.name,
-        "pattern_type": binding.pattern.pattern_type,
-        **acl_fields(binding),
-    }

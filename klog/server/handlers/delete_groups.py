@@ -10,20 +10,16 @@ Version notes
 
 from __future__ import annotations
 
-from klog.errors import KlogError
 from klog.protocol.apis import ApiKey
-from klog.server.dispatch import Answer, Request, handles
+from klog.server.dispatch import Answer, Request, handles, outcome
 from klog.server.parts import Parts
 
 
 @handles(ApiKey.DELETE_GROUPS, 0, 2)
 async def handle(request: Request, parts: Parts) -> Answer:
-    results = []
-    async for name in request.in_turn(request.entity.groups_names):
-        code = 0
-        try:
-            await parts.groups.group_admin.delete(name, request.actor)
-        except KlogError as error:
-            code = error.wire
-        results.append({"group_id": name, "error_code": code})
-    return {"results": results}
+    return {
+        "results": [
+            {"group_id": name, **await outcome(parts.groups.group_admin.delete(name, request.actor))}
+            async for name in request.in_turn(request.entity.groups_names)
+        ]
+    }

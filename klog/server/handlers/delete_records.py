@@ -21,6 +21,7 @@ import math
 from collections.abc import Iterable
 from typing import Any, Final
 
+from klog.client.partition_requests import by_partition
 from klog.coordination.acts import RECORDS_ACT, Actor, new_act
 from klog.errors import InvalidTopic, KlogError, NotLeader, OffsetOutOfRange, StorageError
 from klog.names import CLOSED_TOPICS
@@ -74,9 +75,7 @@ class _Handler:
         run = self._deletions.run
         await asyncio.gather(*(run(disk, functools.partial(_plan, wanted)) for disk, wanted in by_disk.items()))
         answers = [
-            _answer(one.partition_index, found[topic.name, one.partition_index, one.offset])
-            for topic in request.entity.topics
-            for one in topic.partitions
+            _answer(name.partition, found[*name, one.offset]) for name, one in by_partition(request.entity.topics)
         ]
         return {"topics": in_topics(request.entity.topics, answers)}
 

@@ -14,7 +14,16 @@ from typing import Any
 
 from klog.protocol.apis import ApiKey
 from klog.security.errors import SecurityDisabled
-from klog.security.permissions import Binding, Filter, Operation, PatternType, Permission, ResourceType, word_of_number
+from klog.security.permissions import (
+    Acl,
+    Filter,
+    Operation,
+    Pattern,
+    PatternType,
+    Permission,
+    ResourceType,
+    word_of_number,
+)
 from klog.server.acl_keeper import AclKeeper
 from klog.server.dispatch import Answer, Request, handles
 from klog.server.parts import Parts
@@ -22,21 +31,14 @@ from klog.server.parts import Parts
 
 @handles(ApiKey.DESCRIBE_ACLS, 1, 3, may_refuse=True)
 async def handle(request: Request, parts: Parts) -> Answer:
-    resources: dict[tuple[int, str, int], list[dict[str, Any]]] = {}
+    resources: dict[Pattern, list[dict[str, Any]]] = {}
     chosen = filter_of(request.entity)
     there = keeper(parts)
     await there.look()
     async for one in request.in_turn(there.authorizer.bindings()):
         if chosen.matches(one):
-            resources.setdefault((one.pattern.kind, one.pattern.name, one.pattern.pattern_type), []).append(
-                acl_fields(one)
-            )
-    return {
-        "resources": [
-            {"resource_type": kind, "resource_name": name, "pattern_type": pattern_type, "acls": found}
-            for (kind, name, pattern_type), found in resources.items()
-        ]
-    }
+            resources.setdefault(one.pattern, []).append(acl_fields(one.acl))
+    return {"resources": [{**pattern_fields(pattern), "acls": found} for pattern, found in resources.items()]}
 
 
 def keeper(parts: Parts) -> AclKeeper:
@@ -59,7 +61,11 @@ def filter_of(entity: Any) -> Filter:
     )
 
 
-def acl_fields(binding: Binding) -> dict[str, Any]:
+def pattern_fields(pattern: Pattern) -> dict[str, Any]:
+    """A pattern in an answer."""
+    return {"resource_type": pattern.kind, "resource_name": pattern.name, "pattern_type": pattern.pattern_type}
+
+
+def acl_fields(acl: Acl) -> dict[str, Any]:
     """An ACL in an answer."""
-    acl = binding.acl
     return {"principal": acl.principal, "host": acl.host, "operation": acl.operation, "permission_type": acl.permission}

@@ -16,28 +16,22 @@ from typing import Any
 from klog.errors import KlogError
 from klog.protocol.apis import ApiKey
 from klog.security.permissions import ALL_OPERATIONS, OPERATIONS_NOT_ASKED, ResourceType
-from klog.server.dispatch import Answer, Request, handles
-from klog.server.groups.coordinator import Coordinator
+from klog.server.dispatch import Answer, Request, error_fields, handles
 from klog.server.groups.group_admin import DEAD
 from klog.server.parts import Parts
 
 
 @handles(ApiKey.DESCRIBE_GROUPS, 0, 5)
 async def handle(request: Request, parts: Parts) -> Answer:
-    may_do = (
-        ALL_OPERATIONS[ResourceType.GROUP]
-        if getattr(request.entity, "include_authorized_operations", False)
-        else OPERATIONS_NOT_ASKED
-    )
+    is_asked = getattr(request.entity, "include_authorized_operations", False)
+    may_do = ALL_OPERATIONS[ResourceType.GROUP] if is_asked else OPERATIONS_NOT_ASKED
+
+    async def one(name: str) -> dict[str, Any]:
+        try:
+            found = await parts.groups.group_admin.describe(name)
+        except KlogError as error:
+            return {**error_fields(error), "group_id": name, **DEAD, "authorized_operations": OPERATIONS_NOT_ASKED}
+        return {**error_fields(None), "group_id": name, **found, "authorized_operations": may_do}
+
     names = dict.fromkeys(request.entity.groups)  # a group's answer is thousands of times as large as its name
-    return {"groups": [await _one(parts.groups, name, may_do) async for name in request.in_turn(names)]}
-
-
-async def _one(groups: Coordinator, name: str, may_do: int) -> dict[str, Any]:
-    code = 0
-    try:
-        found = await groups.group_admin.describe(name)
-    except KlogError as error:
-        code, found = error.wire, DEAD
-    may_do = OPERATIONS_NOT_ASKED if code else may_do
-    return {"error_code": code, "group_id": name, **found, "authorized_operations": may_do}
+    return {"groups": [await one(name) async for name in request.in_turn(names)]}

@@ -16,10 +16,13 @@ import shutil
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from klog.client.partition_requests import by_topic
 from klog.errors import RequestTimedOut, StorageError
+from klog.names import TopicPartition
 from klog.protocol.apis import ApiKey
 from klog.server.dispatch import Answer, Request, handles
 from klog.server.look_ups import LookUp
+from klog.server.partition_answers import named_partitions
 from klog.server.parts import Parts
 
 if TYPE_CHECKING:
@@ -31,7 +34,7 @@ UNKNOWN = -1
 @handles(ApiKey.DESCRIBE_LOG_DIRS, 1, 4)
 async def handle(request: Request, parts: Parts) -> Answer:
     asked = request.entity.topics
-    wanted = None if asked is None else {topic.topic: set(topic.partitions) for topic in asked}
+    wanted = None if asked is None else set(named_partitions(asked, topic="topic"))
     online = [one for one in parts.log_dirs.dirs if one.failure is None]
     paths = {*parts.log_dirs.offline, *(one.path for one in parts.log_dirs.dirs)}
     results = [_offline(path) for path in paths - {one.path for one in online}]
@@ -45,15 +48,14 @@ def _offline(path: str) -> dict[str, Any]:
     return {"error_code": StorageError.wire, "log_dir": path, "topics": [], **sizes}
 
 
-async def _online(look_up: LookUp, log_dir: LogDir, wanted: dict[str, set[int]] | None) -> dict[str, Any]:
-    topics: dict[str, list[dict[str, Any]]] = {}
-    for name, log in sorted(log_dir.logs.items()):
-        if wanted is None or name.partition in wanted.get(name.topic, ()):
-            size = {"partition_index": name.partition, "partition_size": log.size_bytes}
-            topics.setdefault(name.topic, []).append({**size, "offset_lag": 0, "is_future_key": False})
+async def _online(look_up: LookUp, log_dir: LogDir, wanted: set[TopicPartition] | None) -> dict[str, Any]:
+    rows = [
+        (name, {"partition_size": log.size_bytes, "offset_lag": 0, "is_future_key": False})
+        for name, log in sorted(log_dir.logs.items())
+        if wanted is None or name in wanted
+    ]
     sizes: dict[str, int] = {}
     with suppress(OSError, RequestTimedOut):  # the next read or write finds the fault; this just lacks the numbers
         usage = await look_up.run(log_dir.path, lambda _: shutil.disk_usage(log_dir.path))
         sizes = {"total_bytes": usage.total, "usable_bytes": usage.free}
-    listed = [{"name": name, "partitions": partitions} for name, partitions in topics.items()]
-    return {**_offline(log_dir.path), "error_code": 0, "topics": listed, **sizes}
+    return {**_offline(log_dir.path), "error_code": 0, "topics": by_topic(rows), **sizes}

@@ -6,11 +6,9 @@ import time
 from typing import Any, Final
 
 import klog
-from klog.config import BrokerConfig
 from klog.protocol.apis import ApiKey
 from klog.server.dispatch import Answer, Request, handles
 from klog.server.parts import Parts
-from klog.server.runtime import Identity
 
 SENDFILE: Final = "sendfile"
 ENCRYPTED: Final = "encrypted"
@@ -31,15 +29,16 @@ def handle(request: Request, parts: Parts) -> Answer:
         "version": klog.__version__,
         "leaders": len(parts.partitions),
         "replicas": len(parts.replicas.partitions) + len(parts.replicas.followed),
-        "listeners": _listeners(parts.config, parts.identity),
+        "listeners": _listeners(parts),
     }
 
 
-def _listeners(config: BrokerConfig, identity: Identity) -> list[dict[str, Any]]:
+def _listeners(parts: Parts) -> list[dict[str, Any]]:
     """Each as advertised."""
-    if identity.registration is None:
+    registration = parts.identity.registration
+    if registration is None:
         return []
-    encrypted = {one.name for one in config.listeners.all if one.has_tls}
+    encrypted = {one.name for one in parts.config.listeners.all if one.has_tls}
     return [
         {
             "name": one.listener,
@@ -48,5 +47,5 @@ def _listeners(config: BrokerConfig, identity: Identity) -> list[dict[str, Any]]
             "port": one.port,
             "ranges": ENCRYPTED if one.listener in encrypted else SENDFILE,
         }
-        for one in identity.registration.broker.endpoints
+        for one in registration.broker.endpoints
     ]

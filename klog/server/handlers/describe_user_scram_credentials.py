@@ -30,22 +30,14 @@ async def handle(request: Request, parts: Parts) -> Answer:
         with contextlib.suppress(KlogError):  # ZooKeeper is away: answer from memory
             await parts.credentials.catch_up(sorted({name for name in asked if is_possible(name)})[:READ_MAX])
     known = parts.credentials.users()
-    names = Counter(asked or sorted(known))
     results = []
-    for name, times in names.items():
+    for name, times in Counter(asked or sorted(known)).items():
         error: KlogError | None = None
         if times > 1:
             error = DuplicateResource(f"user {name!r} is named {times} times")
         elif name not in known:
             error = ResourceNotFound(f"user {name!r} has no SCRAM credentials")
         found = {} if error is not None else known[name]
-        results.append(
-            {
-                "user": name,
-                **error_fields(error),
-                "credential_infos": [
-                    {"mechanism": mechanism.value, "iterations": one.iterations} for mechanism, one in found.items()
-                ],
-            }
-        )
+        shown = [{"mechanism": mechanism.value, "iterations": one.iterations} for mechanism, one in found.items()]
+        results.append({"user": name, **error_fields(error), "credential_infos": shown})
     return {**error_fields(None), "results": results}

@@ -12,12 +12,11 @@ Version notes
 
 from __future__ import annotations
 
-from typing import Any
-
+from klog.client.partition_requests import by_topic
 from klog.errors import InvalidRequest, KlogError
-from klog.names import TopicPartition
 from klog.protocol.apis import ApiKey
 from klog.server.dispatch import Answer, Request, error_fields, handles
+from klog.server.partition_answers import named_partitions
 from klog.server.parts import Parts
 
 PREFERRED = 0
@@ -28,25 +27,18 @@ UNCLEAN = 1
 async def handle(request: Request, parts: Parts) -> Answer:
     kind = int(getattr(request.entity, "election_type", PREFERRED))
     asked = request.entity.topic_partitions
-    names = None
-    if asked is not None:
-        names = [TopicPartition(str(topic.topic), int(number)) for topic in asked for number in topic.partitions]
+    names = None if asked is None else named_partitions(asked, topic="topic")
+    code = 0
     try:
         parts.controller.require()
         if kind not in (PREFERRED, UNCLEAN):
             raise InvalidRequest(
                 f"the election type must be {PREFERRED} (preferred) or {UNCLEAN} (unclean), got {kind}"
             )
-        outcome = await parts.controller.elections.elect(names, unclean=kind == UNCLEAN, actor=request.actor)
+        found = await parts.controller.elections.elect(names, unclean=kind == UNCLEAN, actor=request.actor)
     except KlogError as error:
         # Version 0 has no error for the whole answer: each partition has it.
-        outcome = dict.fromkeys(names or (), error.bare())
-        return {"error_code": error.wire, "replica_election_results": _results(outcome)}
-    return {"error_code": 0, "replica_election_results": _results(outcome)}
-
-
-def _results(outcome: dict[TopicPartition, KlogError | None]) -> list[dict[str, Any]]:
-    topics: dict[str, list[dict[str, Any]]] = {}
-    for name, error in outcome.items():
-        topics.setdefault(name.topic, []).append({"partition_id": name.partition, **error_fields(error)})
-    return [{"topic": topic, "partition_result": results} for topic, results in topics.items()]
+        code, found = error.wire, dict.fromkeys(names or (), error.bare())
+    rows = ((name, error_fields(problem)) for name, problem in found.items())
+    results = by_topic(rows, topic="topic", inner="partition_result", number="partition_id")
+    return {"error_code": code, "replica_election_results": results}

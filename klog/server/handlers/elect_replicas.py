@@ -9,17 +9,12 @@ from __future__ import annotations
 
 from klog.names import TopicPartition
 from klog.protocol.apis import ApiKey
-from klog.server.dispatch import Answer, Request, error_fields, handles
+from klog.server.dispatch import Answer, Request, handles
+from klog.server.partition_answers import outcome_rows
 from klog.server.parts import Parts
 
 
 @handles(ApiKey.ELECT_REPLICAS, 0, 0, of_controller=True, may_refuse=True)
 async def handle(request: Request, parts: Parts) -> Answer:
     wanted = {TopicPartition(one.topic, one.partition_index): one.broker_id for one in request.entity.replicas}
-    outcome = await parts.controller.elections.elect_chosen(wanted, request.actor)
-    return {
-        "outcomes": [
-            {"topic": name.topic, "partition_index": name.partition, **error_fields(error)}
-            for name, error in outcome.items()
-        ]
-    }
+    return outcome_rows(await parts.controller.elections.elect_chosen(wanted, request.actor))

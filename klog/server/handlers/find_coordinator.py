@@ -22,11 +22,9 @@ from typing import Any
 
 from klog.errors import CoordinatorNotAvailable, KlogError, TransactionsNotServed, UsageError
 from klog.protocol.apis import ApiKey
-from klog.server.broker_probes import BrokerProbes
 from klog.server.dispatch import Answer, Request, error_fields, handles
-from klog.server.image import BrokerImage, ClusterImage
+from klog.server.image import BrokerImage
 from klog.server.parts import Parts
-from klog.server.runtime import Runtime
 
 GROUP = 0
 TRANSACTION = 1
@@ -44,7 +42,7 @@ async def handle(request: Request, parts: Parts) -> Answer:
             _refused(CoordinatorNotAvailable(f"group {key!r} has no live coordinator at the moment"))
             if one is None or (address := one.address_of(request.listener)) is None
             else _named(one, *address)
-            for key, one in zip(keys, await _find(parts.runtime, parts.image, parts.probes, keys), strict=True)
+            for key, one in zip(keys, await _find(parts, keys), strict=True)
         ]
     elif kind == TRANSACTION:
         found = [_refused(TransactionsNotServed())] * len(keys)
@@ -55,16 +53,14 @@ async def handle(request: Request, parts: Parts) -> Answer:
     return found[0]
 
 
-async def _find(
-    runtime: Runtime, image: ClusterImage, probes: BrokerProbes, groups: Sequence[str]
-) -> list[BrokerImage | None]:
+async def _find(parts: Parts, groups: Sequence[str]) -> list[BrokerImage | None]:
     """The coordinator of each group, as soon as one listens; None if no broker does in time."""
-    until_s = runtime.loop.time() + PATIENCE_S
+    until_s = parts.runtime.loop.time() + PATIENCE_S
     while True:
-        news = image.news
-        found = [image.coordinator(group) for group in groups]
+        news = parts.image.news
+        found = [parts.image.coordinator(group) for group in groups]
         holders = {one.broker_id: one for one in found if one is not None}
-        if all(found) and not await probes.refusing(holders, holders):
+        if all(found) and not await parts.probes.refusing(holders, holders):
             return found
         try:
             async with asyncio.timeout_at(until_s):

@@ -16,7 +16,7 @@ from collections.abc import Awaitable
 from klog.errors import KlogError
 from klog.groups.members import Caller
 from klog.protocol.apis import ApiKey
-from klog.server.dispatch import Answer, Request, handles
+from klog.server.dispatch import Answer, Request, error_fields, handles
 from klog.server.parts import Parts
 
 
@@ -25,12 +25,8 @@ def handle(request: Request, parts: Parts) -> Answer | Awaitable[Answer]:
     entity = request.entity
     caller = Caller(entity.member_id, getattr(entity, "group_instance_id", None), entity.generation_id)
     outcome = parts.groups.heartbeat(entity.group_id, caller, request.connection)
-    return _later(outcome) if isinstance(outcome, Awaitable) else _answer(outcome)
+    return _later(outcome) if isinstance(outcome, Awaitable) else error_fields(outcome)
 
 
 async def _later(outcome: Awaitable[KlogError | None]) -> Answer:
-    return _answer(await outcome)
-
-
-def _answer(error: KlogError | None) -> Answer:
-    return {"error_code": 0 if error is None else error.wire}
+    return error_fields(await outcome)

@@ -13,34 +13,28 @@ Version notes
 
 from __future__ import annotations
 
-from enum import IntEnum
 from typing import Any
 
 from klog.config import TOPIC_SETTINGS, BrokerConfig, check_topic_settings, topic_values
 from klog.errors import InvalidConfig, InvalidRequest
 from klog.protocol.apis import ApiKey
-from klog.server import config_resources
-from klog.server.config_resources import KAFKAS_THROTTLES, alter_topics, given_settings
+from klog.server.config_resources import KAFKAS_THROTTLES, Operation, alter_topics, given_settings
 from klog.server.dispatch import Answer, Request, handles
 from klog.server.parts import Parts
-
-
-class Operation(IntEnum):
-    SET = 0
-    DELETE = config_resources.DELETE
-    APPEND = 2
-    SUBTRACT = 3
 
 
 @handles(ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, 1, of_controller=True)
 async def handle(request: Request, parts: Parts) -> Answer:
     def changed(resource: Any, current: dict[str, str]) -> dict[str, str]:
-        return apply(parts.config, current, [(one.name, one.config_operation, one.value) for one in resource.configs])
+        changes = [(one.name, one.config_operation, one.value) for one in resource.configs]
+        return _changed(parts.config, current, changes)
 
-    return {"responses": await alter_topics(parts, request, changed)}
+    return await alter_topics(request, parts, changed)
 
 
-def apply(config: BrokerConfig, current: dict[str, str], changes: list[tuple[str, int, str | None]]) -> dict[str, str]:
+def _changed(
+    config: BrokerConfig, current: dict[str, str], changes: list[tuple[str, int, str | None]]
+) -> dict[str, str]:
     """The topic's own settings after ``changes`` of (name, operation, value). Raises InvalidConfig, InvalidRequest."""
     after = dict(current)
     seen: set[str] = set()

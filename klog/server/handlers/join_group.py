@@ -33,14 +33,14 @@ async def handle(request: Request, parts: Parts) -> Answer:
     entity, version = request.entity, request.head.version
     instance_id = getattr(entity, "group_instance_id", None)
     client_id = (request.head.client_id or "")[:CLIENT_ID_CHARS_MAX]
-    session_timeout_ms = _ms(entity.session_timeout)
+    session_timeout_ms = entity.session_timeout // _MILLISECOND
     join = Join(
         member_id=entity.member_id,
         instance_id=instance_id,
         client_id=client_id,
         host=f"/{request.peer.rpartition(':')[0].strip('[]')}",  # in Kafka's form
         session_timeout_ms=session_timeout_ms,
-        rebalance_timeout_ms=_ms(entity.rebalance_timeout) if version >= 1 else session_timeout_ms,
+        rebalance_timeout_ms=entity.rebalance_timeout // _MILLISECOND if version >= 1 else session_timeout_ms,
         protocol_type=entity.protocol_type,
         protocols=tuple((one.name, bytes(one.metadata)) for one in entity.protocols),
         new_id=f"{client_id if instance_id is None else instance_id}-{uuid.uuid4()}",
@@ -64,8 +64,3 @@ async def handle(request: Request, parts: Parts) -> Answer:
             for member_id, instance, metadata in joined.members
         ],
     }
-
-
-def _ms(duration: timedelta) -> int:
-    """Whole milliseconds."""
-    return duration // _MILLISECOND

@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 
 from klog.protocol.apis import ApiKey
-from klog.server.dispatch import Answer, Request, handles
+from klog.server.dispatch import Answer, Request, error_fields, handles
 from klog.server.parts import Parts
 
 log = logging.getLogger(__name__)
@@ -25,22 +25,14 @@ REASON_CHARS_MAX = 255
 @handles(ApiKey.LEAVE_GROUP, 0, 5, may_refuse=True)
 async def handle(request: Request, parts: Parts) -> Answer:
     entity = request.entity
-    if request.head.version < 3:
-        leaving = [(entity.member_id, None)]
-    else:
-        leaving = [(one.member_id, one.group_instance_id) for one in entity.members]
-    reasons = {one.member_id: str(one.reason) for one in getattr(entity, "members", ()) if getattr(one, "reason", None)}
+    asked = getattr(entity, "members", (entity,))
+    leaving = [(one.member_id, getattr(one, "group_instance_id", None)) for one in asked]
+    reasons = {one.member_id: str(one.reason) for one in asked if getattr(one, "reason", None)}
     left = await parts.groups.leave(entity.group_id, leaving, reasons)
-    for asked, error in zip(entity.members if request.head.version >= 3 else (), left.errors, strict=False):
-        if error is None and getattr(asked, "reason", None):
-            who = asked.member_id or asked.group_instance_id
-            log.info("group %r: %s has left: %s", entity.group_id, who, asked.reason[:REASON_CHARS_MAX])
-    codes = [0 if error is None else error.wire for error in left.errors]
-    if request.head.version < 3:
-        return {"error_code": codes[0]}
-    return {
-        "members": [
-            {"member_id": member_id, "group_instance_id": instance_id, "error_code": code}
-            for (member_id, instance_id), code in zip(leaving, codes, strict=True)
-        ]
-    }
+    members = []
+    for one, (member_id, instance_id), error in zip(asked, leaving, left.errors, strict=True):
+        if error is None and getattr(one, "reason", None):
+            who = member_id or instance_id
+            log.info("group %r: %s has left: %s", entity.group_id, who, one.reason[:REASON_CHARS_MAX])
+        members.append({"member_id": member_id, "group_instance_id": instance_id, **error_fields(error)})
+    return {"members": members} if request.head.version >= 3 else members[0]

@@ -19,13 +19,12 @@ from typing import Any
 
 from klog.errors import KlogError, LeaderNotAvailable, NotLeader, OffsetNotAvailable, StorageError
 from klog.protocol.apis import ApiKey
-from klog.replication.led_partition import LedPartition
 from klog.server.dispatch import Answer, Request, handles
 from klog.server.look_ups import LookUp
 from klog.server.partition_answers import in_topics
 from klog.server.parts import Parts
 from klog.server.replicas.led_partitions import LedPartitions
-from klog.server.replicas.local_replicas import DEBUGGING_REPLICA, LocalReplicas
+from klog.server.replicas.local_replicas import DEBUGGING_REPLICA
 from klog.storage.log import Log, LogEnd
 
 LATEST = -1
@@ -43,7 +42,8 @@ async def handle(request: Request, parts: Parts) -> Answer:
         offset, timestamp_ms, epoch, code = -1, -1, -1, 0
         try:
             if of_replica:
-                offset, timestamp_ms = await _of_replica(parts.local_replicas, look_up, topic, asked)
+                one = await parts.local_replicas.find(topic, asked.partition_index)
+                offset, timestamp_ms = await _found_in(look_up, one.log, one.high_watermark, asked.timestamp)
             else:
                 found = await _of_leader(parts.partitions, look_up, topic, asked, request.head.version)
                 offset, timestamp_ms, epoch = found
@@ -68,30 +68,18 @@ async def _of_leader(
     """Offset, timestamp and leader epoch. Raises KlogError."""
     partition = partitions.leader_of(topic, asked.partition_index)
     partition.check_epoch(getattr(asked, "current_leader_epoch", -1))
-    try:
-        offset, timestamp_ms = await _found_by_leader(look_up, partition, asked.timestamp, version)
-    except StorageError as error:
-        if partition.resigned:  # the log was closed; no disk has failed
-            raise NotLeader(error.message) from None
-        raise
-    return offset, timestamp_ms, partition.leader_epoch if offset >= 0 else -1
-
-
-async def _of_replica(local_replicas: LocalReplicas, look_up: LookUp, topic: str, asked: Any) -> tuple[int, int]:
-    replica = await local_replicas.find(topic, asked.partition_index)
-    return await _found_in(look_up, replica.log, replica.high_watermark, asked.timestamp)
-
-
-async def _found_by_leader(look_up: LookUp, partition: LedPartition, asked: int, version: int) -> tuple[int, int]:
-    log = partition.log
-    if asked == EARLIEST:
-        return log.start_offset, -1
-    if not partition.end_is_known:
+    if asked.timestamp != EARLIEST and not partition.end_is_known:
         error = OffsetNotAvailable if version >= 5 else LeaderNotAvailable
         raise error(
             f"the end of {partition.topic_partition} is unknown until the high watermark reaches the leader's epoch"
         )
-    return await _found_in(look_up, log, partition.high_watermark, asked)
+    try:
+        offset, timestamp_ms = await _found_in(look_up, partition.log, partition.high_watermark, asked.timestamp)
+    except StorageError as failure:
+        if partition.resigned:  # the log was closed; no disk has failed
+            raise NotLeader(failure.message) from None
+        raise
+    return offset, timestamp_ms, partition.leader_epoch if offset >= 0 else -1
 
 
 async def _found_in(look_up: LookUp, log: Log, high: LogEnd, asked: int) -> tuple[int, int]:

@@ -9,27 +9,28 @@ Not here: origin, throttle, and why one makes no progress, which klog's own requ
 
 from __future__ import annotations
 
-from typing import Any
-
+from klog.client.partition_requests import by_topic
 from klog.protocol.apis import ApiKey
 from klog.server.dispatch import Answer, Request, handles
+from klog.server.partition_answers import named_partitions
 from klog.server.parts import Parts
 
 
 @handles(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, 0, of_controller=True, may_refuse=True)
 def handle(request: Request, parts: Parts) -> Answer:
     asked = request.entity.topics
-    wanted = None if asked is None else {str(topic.name): set(topic.partition_indexes) for topic in asked}
+    wanted = None if asked is None else set(named_partitions(asked, array="partition_indexes"))
     parts.controller.require()
-    topics: dict[str, list[dict[str, Any]]] = {}
-    for one in parts.controller.reassigner.underway():
-        if wanted is None or one.name.partition in wanted.get(one.name.topic, ()):
-            topics.setdefault(one.name.topic, []).append(
-                {
-                    "partition_index": one.name.partition,
-                    "replicas": one.entry.replicas,
-                    "adding_replicas": one.entry.adding,
-                    "removing_replicas": one.entry.removing,
-                }
-            )
-    return {"topics": [{"name": name, "partitions": found} for name, found in topics.items()]}
+    listed = (
+        (
+            one.name,
+            {
+                "replicas": one.entry.replicas,
+                "adding_replicas": one.entry.adding,
+                "removing_replicas": one.entry.removing,
+            },
+        )
+        for one in parts.controller.reassigner.underway()
+        if wanted is None or one.name in wanted
+    )
+    return {"topics": by_topic(listed)}

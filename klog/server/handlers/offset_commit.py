@@ -14,6 +14,7 @@ Version notes
 
 from __future__ import annotations
 
+from klog.client.partition_requests import by_partition
 from klog.coordination.committed import CommittedOffset
 from klog.errors import OffsetMetadataTooLarge, UnknownTopicOrPartition
 from klog.groups.members import Caller
@@ -30,24 +31,21 @@ async def handle(request: Request, parts: Parts) -> Answer:
     metadata_bytes_max = parts.config.integer("offset.metadata.max.bytes")
     codes: dict[TopicPartition, int] = {}
     offsets: dict[TopicPartition, CommittedOffset] = {}
-    for topic in entity.topics:
-        known = parts.image.topics.get(topic.name)
-        for one in topic.partitions:
-            partition = TopicPartition(topic.name, one.partition_index)
-            metadata = one.committed_metadata or ""
-            if known is None or partition.partition not in known.partitions:
-                codes[partition] = UnknownTopicOrPartition.wire
-            elif len(metadata.encode()) > metadata_bytes_max:
-                codes[partition] = OffsetMetadataTooLarge.wire
-            else:
-                leader_epoch = getattr(one, "committed_leader_epoch", -1)
-                offsets[partition] = CommittedOffset(one.committed_offset, leader_epoch, metadata)
+    for partition, one in by_partition(entity.topics):
+        known = parts.image.topics.get(partition.topic)
+        metadata = one.committed_metadata or ""
+        if known is None or partition.partition not in known.partitions:
+            codes[partition] = UnknownTopicOrPartition.wire
+        elif len(metadata.encode()) > metadata_bytes_max:
+            codes[partition] = OffsetMetadataTooLarge.wire
+        else:
+            leader_epoch = getattr(one, "committed_leader_epoch", -1)
+            offsets[partition] = CommittedOffset(one.committed_offset, leader_epoch, metadata)
     caller = Caller(entity.member_id, getattr(entity, "group_instance_id", None), entity.generation_id_or_member_epoch)
     error = await parts.groups.commits.commit(entity.group_id, caller, offsets, request.actor)
     code = 0 if error is None else error.wire
     answers = [
-        {"partition_index": number, "error_code": codes.get(TopicPartition(topic.name, number), code)}
-        for topic in entity.topics
-        for number in (one.partition_index for one in topic.partitions)
+        {"partition_index": partition.partition, "error_code": codes.get(partition, code)}
+        for partition, _ in by_partition(entity.topics)
     ]
     return {"topics": in_topics(entity.topics, answers)}

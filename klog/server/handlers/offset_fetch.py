@@ -12,14 +12,16 @@ Version notes
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
+from klog.client.partition_requests import by_topic
 from klog.coordination.committed import CommittedOffset
 from klog.errors import KlogError
 from klog.names import TopicPartition
 from klog.protocol.apis import ApiKey
 from klog.server.dispatch import Answer, Request, handles
+from klog.server.partition_answers import named_partitions
 from klog.server.parts import Parts
 
 NOTHING = CommittedOffset(-1)
@@ -30,17 +32,13 @@ async def handle(request: Request, parts: Parts) -> Answer:
     entity = request.entity
     asked = entity.groups if request.head.version >= 8 else [entity]
     asked = list({one.group_id: one for one in asked}.values())  # an answer is thousands of times as large as a name
-    wanted = {one.group_id: _partitions(one.topics) for one in asked}
+    wanted = {  # None: all with a committed offset
+        one.group_id: None if one.topics is None else named_partitions(one.topics, array="partition_indexes")
+        for one in asked
+    }
     found = await parts.groups.commits.fetch(wanted)
     answers = [{"group_id": one.group_id, **_answer(found[one.group_id], wanted[one.group_id])} for one in asked]
     return {"groups": answers} if request.head.version >= 8 else answers[0]
-
-
-def _partitions(topics: Iterable[Any] | None) -> list[TopicPartition] | None:
-    """The partitions of the topics; None means all partitions with a committed offset."""
-    if topics is None:
-        return None
-    return [TopicPartition(topic.name, one) for topic in topics for one in topic.partition_indexes]
 
 
 def _answer(
@@ -48,19 +46,17 @@ def _answer(
 ) -> dict[str, Any]:
     code = found.wire if isinstance(found, KlogError) else 0
     committed = {} if isinstance(found, KlogError) else found
-    topics: dict[str, list[dict[str, Any]]] = {}
-    for partition in committed if wanted is None else wanted:
-        one = committed.get(partition, NOTHING)
-        topics.setdefault(partition.topic, []).append(
-            {
-                "partition_index": partition.partition,
-                "committed_offset": one.offset,
-                "committed_leader_epoch": one.leader_epoch,
-                "metadata": one.metadata,
-                "error_code": code,
-            }
-        )
+    rows = (
+        (partition, _fields(committed.get(partition, NOTHING), code))
+        for partition in (committed if wanted is None else wanted)
+    )
+    return {"topics": by_topic(rows), "error_code": code}
+
+
+def _fields(one: CommittedOffset, code: int) -> dict[str, Any]:
     return {
-        "topics": [{"name": name, "partitions": partitions} for name, partitions in topics.items()],
+        "committed_offset": one.offset,
+        "committed_leader_epoch": one.leader_epoch,
+        "metadata": one.metadata,
         "error_code": code,
     }

@@ -97,7 +97,7 @@ class _Sources:
 
 
 class _Answer:
-    """The outcome of one append."""
+    """The outcome of one append; it waits for the commit."""
 
     def __init__(self, asked: Any) -> None:
         self.asked = asked
@@ -106,12 +106,17 @@ class _Answer:
         self.base_offset = -1
         self.end_offset = -1
         self.writer = ""
-        self.committed: asyncio.Future[KlogError | None] | None = None
+        self.waiting: asyncio.Future[KlogError | None] | None = None
+
+    def committed(self, error: KlogError | None) -> None:
+        """The append is committed, or has failed."""
+        if self.waiting is not None and not self.waiting.done():
+            self.waiting.set_result(error)
 
     def values(self) -> dict[str, Any]:
         error = self.error
-        if self.committed is not None:
-            error = self.committed.result() if self.committed.done() else _LATE
+        if self.waiting is not None:
+            error = self.waiting.result() if self.waiting.done() else _LATE
         end = -1 if self.partition is None else self.partition.log.end.offset
         return {
             "topic": self.asked.topic,
@@ -124,17 +129,6 @@ class _Answer:
 
 
 _LATE = RequestTimedOut("not committed within the request's timeout")
-
-
-class _Waiter:
-    """Completes a future when an append is committed, or has failed."""
-
-    def __init__(self, future: asyncio.Future[KlogError | None]) -> None:
-        self._future = future
-
-    def committed(self, error: KlogError | None) -> None:
-        if not self._future.done():
-            self._future.set_result(error)
 
 
 @handles(ApiKey.PRODUCE_AT, 0, 0)
@@ -161,7 +155,7 @@ class ProduceAtHandler:
         # All appends are made before the first wait: one flush serves them.
         is_broker = request.connection is not None and request.connection.is_broker
         answers = [self._append(*one, is_broker=is_broker) for one in zip(asked, records, found, strict=True)]
-        waiting = [answer.committed for answer in answers if answer.committed is not None]
+        waiting = [answer.waiting for answer in answers if answer.waiting is not None]
         if waiting:
             await asyncio.wait(waiting, timeout=timeout_s)
         return {"partitions": [answer.values() for answer in answers]}
@@ -227,9 +221,8 @@ class ProduceAtHandler:
         numbers.produces += 1
         numbers.messages_in += result.count
         numbers.bytes_in += len(asked.records)
-        future: asyncio.Future[KlogError | None] = self._loop.create_future()
-        if not partition.when_committed(result.end.address, _Waiter(future)):
-            answer.committed = future
+        if not partition.when_committed(result.end.address, answer):
+            answer.waiting = self._loop.create_future()
         return answer
 
     def _check_topic_id(self, asked: Any) -> None:

@@ -7,15 +7,14 @@ Behaviour
 
 from __future__ import annotations
 
-from klog.names import TopicPartition
 from klog.protocol.apis import ApiKey
 from klog.server.dispatch import Answer, Request, handles
+from klog.server.partition_answers import named_partitions
 from klog.server.parts import Parts
 
 
 @handles(ApiKey.REPORT_ISR, 0, 0, of_brokers=True, may_refuse=True)
 async def handle(request: Request, parts: Parts) -> Answer:
-    names = [TopicPartition(topic.name, number) for topic in request.entity.topics for number in topic.partitions]
     parts.controller.require()
-    await parts.controller.isr_reported(names)
+    await parts.controller.isr_reported(named_partitions(request.entity.topics))
     return {}

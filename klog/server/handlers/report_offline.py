@@ -7,16 +7,16 @@ Behaviour
 
 from __future__ import annotations
 
-from klog.names import TopicPartition
 from klog.protocol.apis import ApiKey
 from klog.server.dispatch import Answer, Request, handles
+from klog.server.partition_answers import named_partitions
 from klog.server.parts import Parts
 
 
 @handles(ApiKey.REPORT_OFFLINE, 0, 0, of_brokers=True, may_refuse=True)
 async def handle(request: Request, parts: Parts) -> Answer:
     asked = request.entity
-    names = [TopicPartition(topic.name, number) for topic in asked.topics for number in topic.partitions]
+    names = named_partitions(asked.topics)
     parts.controller.require()
     if asked.may_follow:
         await parts.controller.give_up_leadership(asked.broker_id, asked.incarnation, names)

@@ -7,8 +7,6 @@ Behaviour
 
 from __future__ import annotations
 
-from typing import Any
-
 from klog.config import LogConfig
 from klog.names import TopicPartition
 from klog.protocol.apis import ApiKey
@@ -19,13 +17,8 @@ from klog.server.parts import Parts
 
 @handles(ApiKey.UPDATE_METADATA, 0, 0, of_brokers=True, may_refuse=True)
 async def handle(request: Request, parts: Parts) -> Answer:
-    await parts.authority.check(request.entity.controller_epoch, request.entity.incarnation)
-    _take(parts, request.entity)
-    return {}
-
-
-def _take(parts: Parts, update: Any) -> None:
-    image = parts.image
+    update, image = request.entity, parts.image
+    await parts.authority.check(update.controller_epoch, update.incarnation)
     brokers_before = image.brokers
     for name in apply(image, update):
         config = LogConfig.of(parts.config.of_topic(name), image.topics[name].overrides)
@@ -41,3 +34,4 @@ def _take(parts: Parts, update: Any) -> None:
         parts.groups.cache.slots_changed()
     image.known.set()
     parts.registry_copies.changed()
+    return {}

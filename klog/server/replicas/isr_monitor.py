@@ -180,9 +180,7 @@ class IsrMonitor:
             return
         epochs = {one.topic_partition: one.leader_epoch for one in wanted}
         try:
-            await self._runtime.executors.run(
-                Purpose.IN_SYNC, leadership_transfer.ask, self._runtime.zookeeper, registration, epochs
-            )
+            await self._runtime.at_zookeeper(Purpose.IN_SYNC, leadership_transfer.ask, registration, epochs)
         except KlogError as error:
             log.warning("the request for other leaders of %d partitions failed: %s", len(wanted), error.message)
             return

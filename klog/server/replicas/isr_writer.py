@@ -97,9 +97,7 @@ class IsrWriter:
         states = {name: one.partition.changed(one.change) for name, one in wanted.items()}
         fences = {name: (*self._fence_of(name), registration.fence) for name in wanted}
         try:
-            found = await self._runtime.executors.run(
-                Purpose.IN_SYNC, write_states, self._runtime.zookeeper, states, fences
-            )
+            found = await self._runtime.at_zookeeper(Purpose.IN_SYNC, write_states, states, fences)
         except KlogError as error:
             log.warning("an ISR change of %s is not decided yet: %s", _shown(wanted), error.message)
             await asyncio.sleep(AGAIN_S)
@@ -155,9 +153,7 @@ class IsrWriter:
         asked = {partition.topic_partition: partition for partition in partitions}
         known = {name: partition.state_version for name, partition in asked.items()}
         try:
-            found = await self._runtime.executors.run(
-                Purpose.IN_SYNC, partition_states.read_many, self._runtime.zookeeper, list(asked)
-            )
+            found = await self._runtime.at_zookeeper(Purpose.IN_SYNC, partition_states.read_many, list(asked))
         except KlogError as error:
             log.debug("partition states could not be read: %s", error.message)
             return

@@ -47,9 +47,7 @@ async def undeletable(
                 asked[name] = topic.topic_id
     held: set[TopicPartition] = set()
     if asked:
-        held = await runtime.executors.run(
-            Purpose.REPLICAS, topics.still_held, runtime.zookeeper, runtime.broker_id, asked
-        )
+        held = await runtime.at_zookeeper(Purpose.REPLICAS, topics.still_held, runtime.broker_id, asked)
     for name in held:
         failed[name] = InvalidRequest(f"{name} cannot be deleted: the registry has it on this broker")
     for error in failed.values():

@@ -101,15 +101,12 @@ class Replicas:
     async def leader_and_isr(self, request: LeaderAndIsrRequest) -> dict[str, Any]:
         """Lead, follow and release partitions by the controller's LeaderAndIsr request; returns the answer's values.
 
-        A partition fails if its replica has no log, or its disk is offline. If the outcome of a write to ZooKeeper is
-        unknown, the whole request fails, and the controller repeats it.
+        A partition fails if its replica has no log, or its disk is offline. Raises what `Authority.check` does, and
+        RequestTimedOut if the outcome of a write to ZooKeeper is unknown: the controller repeats its request.
         """
         self._monitor.start()
         async with self._applying:
-            try:
-                await self._authority.check(request.controller_epoch, request.incarnation)
-            except KlogError as error:
-                return {"error_code": error.wire, "failed": []}
+            await self._authority.check(request.controller_epoch, request.incarnation)
             lead: dict[TopicPartition, Assignment] = {}
             follow: dict[TopicPartition, Assignment] = {}
             named = set()
@@ -128,7 +125,7 @@ class Replicas:
                 failed = await self._carry_out(lead, follow)
             except KlogError as error:
                 log.warning("not all replicas could be assigned: %s; the controller repeats its request", error.message)
-                return {"error_code": RequestTimedOut.wire, "failed": []}
+                raise RequestTimedOut(error.message) from None
         if request.is_full:
             self._on_assigned()
         return _outcome(failed)
@@ -340,15 +337,15 @@ class Replicas:
         """Stop replicas by the controller's StopReplica request, and delete logs where it asks for it; returns the
         answer's values.
 
-        Replicas whose logs may not be deleted (rule R10) are still served.
+        Replicas whose logs may not be deleted (rule R10) are still served. Raises what `Authority.check` does, and
+        RequestTimedOut if ZooKeeper or a disk does not answer.
         """
         async with self._applying:
             try:
                 await self._authority.check(request.controller_epoch, request.incarnation)
                 failed = await undeletable(self._runtime, self._log_dirs, request)
-            except KlogError as error:
-                wire = RequestTimedOut.wire if isinstance(error, ZooKeeperError) else error.wire
-                return {"error_code": wire, "failed": []}
+            except ZooKeeperError as error:
+                raise RequestTimedOut(error.message) from None
             stopped, doomed = [], []
             for topic in request.topics:
                 for one in topic.partitions:
@@ -367,10 +364,7 @@ class Replicas:
                         self._seen.pop(name, None)
                         doomed.append(name)
             await self.fetchers.let_go(stopped)
-            try:
-                failed |= await remove_logs(self._runtime, self._log_dirs, doomed, request)
-            except KlogError as error:
-                return {"error_code": error.wire, "failed": []}
+            failed |= await remove_logs(self._runtime, self._log_dirs, doomed, request)
         return _outcome(failed)
 
     def _may_stop(self, name: TopicPartition, topic_id: UUID | None, leader_epoch: int) -> bool:
@@ -516,9 +510,8 @@ class Replicas:
 def _outcome(failed: Mapping[TopicPartition, KlogError]) -> dict[str, Any]:
     """The values of an answer: only the replicas that failed."""
     return {
-        "error_code": 0,
         "failed": [
             {"topic": name.topic, "partition_index": name.partition, "error_code": error.wire}
             for name, error in failed.items()
-        ],
+        ]
     }
