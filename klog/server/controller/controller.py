@@ -34,6 +34,7 @@ from klog.server.controller.act_publisher import ActPublisher
 from klog.server.controller.broker_channels import BrokerChannels
 from klog.server.controller.context import Context, KnownBroker
 from klog.server.controller.controller_election import ControllerElection
+from klog.server.controller.controller_part import Tools
 from klog.server.controller.controller_state import AGAIN_S, ControllerState
 from klog.server.controller.deleted_topics import DeletedTopics
 from klog.server.controller.elections import Elections
@@ -65,15 +66,16 @@ class Controller:
         state = self._state = ControllerState(runtime, self.deposed)
         self._liveness = Liveness(runtime, image, state, former_brokers)
         channels = self._channels = BrokerChannels(runtime, peers, state, self._liveness)
-        partitions = self._partitions = PartitionWriter(runtime, state, channels)
-        self.topics = TopicManager(runtime, image, state, channels, partitions)
-        self.elections = Elections(runtime.zookeeper, state, channels, partitions)
-        self.reassigner = Reassigner(runtime, state, channels, partitions, self.elections)
+        self._partitions = PartitionWriter(runtime, state, channels)
+        tools = Tools(runtime, state, channels, self._partitions)
+        self.topics = TopicManager(tools, image)
+        self.elections = Elections(tools)
+        self.reassigner = Reassigner(tools, self.elections)
         self._slots = GroupSlots(runtime, state, channels)
         self._transfer = LeadershipTransfer(runtime, state, self.elections, peers)
-        self._registry_watch = RegistryWatch(runtime, state, channels, partitions, self.topics)
+        self._registry_watch = RegistryWatch(tools, self.topics)
         self._act_publisher = ActPublisher(runtime, state)
-        self.deleted_topics = DeletedTopics(runtime, state, channels, partitions, self.topics)
+        self.deleted_topics = DeletedTopics(tools, self.topics)
 
     # --- the term ---------------------------------------------------------------------------------------------------
 

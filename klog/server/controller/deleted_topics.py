@@ -21,11 +21,8 @@ from klog.coordination.partition_states import NO_LEADER
 from klog.coordination.topics import Deletion, Topic
 from klog.coordination.zookeeper import Operation
 from klog.errors import KlogError, UnknownTopicId, UnknownTopicOrPartition
-from klog.server.controller.broker_channels import BrokerChannels
-from klog.server.controller.controller_state import ControllerState
-from klog.server.controller.partition_writer import PartitionWriter
+from klog.server.controller.controller_part import ControllerPart, Tools
 from klog.server.controller.topic_manager import TopicManager, may_replace
-from klog.server.runtime import Runtime
 from klog.storage.retention import RetentionClock
 
 log = logging.getLogger(__name__)
@@ -36,24 +33,11 @@ LOOKS_A_RETENTION = 4
 LED_WITHIN_S = 10.0
 
 
-class DeletedTopics:
-    """Event loop only; ZooKeeper is called in threads."""
-
-    def __init__(
-        self,
-        runtime: Runtime,
-        state: ControllerState,
-        channels: BrokerChannels,
-        partitions: PartitionWriter,
-        topic_manager: TopicManager,
-    ) -> None:
-        self._runtime = runtime
-        self._zookeeper = runtime.zookeeper
-        self._state = state
-        self._channels = channels
-        self._partitions = partitions
+class DeletedTopics(ControllerPart):
+    def __init__(self, tools: Tools, topic_manager: TopicManager) -> None:
+        super().__init__(tools)
         self._topic_manager = topic_manager
-        looks_s = runtime.config.integer("klog.trash.retention.ms") / LOOKS_A_RETENTION / 1000
+        looks_s = self._runtime.config.integer("klog.trash.retention.ms") / LOOKS_A_RETENTION / 1000
         self._look_every_s = min(max(looks_s, LOOK_EVERY_MIN_S), LOOK_EVERY_MAX_S) if looks_s > 0 else LOOK_EVERY_MAX_S
         self._trusted: RetentionClock | None = None
 

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from klog.coordination.acts import ELECTION_ACT, UNCLEAN_ACT, Act, Actor, new_act
-from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import (
     ElectionNotNeeded,
     EligibleLeadersNotAvailable,
@@ -25,9 +24,7 @@ from klog.errors import (
 from klog.names import TopicPartition, counted
 from klog.replication import leader_election
 from klog.replication.leader_election import Decision, NoLeader
-from klog.server.controller.broker_channels import BrokerChannels
-from klog.server.controller.controller_state import ControllerState
-from klog.server.controller.partition_writer import PartitionWriter
+from klog.server.controller.controller_part import ControllerPart
 
 log = logging.getLogger(__name__)
 
@@ -35,17 +32,7 @@ _Find = Callable[[TopicPartition], Decision | KlogError]
 _Outcome = dict[TopicPartition, KlogError | None]
 
 
-class Elections:
-    """Event loop only."""
-
-    def __init__(
-        self, zookeeper: ZooKeeper, state: ControllerState, channels: BrokerChannels, partitions: PartitionWriter
-    ) -> None:
-        self._zookeeper = zookeeper
-        self._state = state
-        self._channels = channels
-        self._partitions = partitions
-
+class Elections(ControllerPart):
     # --- on request ---------------------------------------------------------------------------------------------------
 
     async def elect(self, names: Iterable[TopicPartition] | None, *, unclean: bool, actor: Actor) -> _Outcome:

@@ -35,12 +35,10 @@ from klog.replication import reassignment_steps
 from klog.replication.isr import check_flush_rule
 from klog.replication.leader_election import Decision
 from klog.replication.reassignment_steps import Removal, ReplicaAssignment, Stalled
-from klog.server.controller.broker_channels import BrokerChannels
-from klog.server.controller.controller_state import AGAIN_S, ControllerState
+from klog.server.controller.controller_part import ControllerPart, Tools
+from klog.server.controller.controller_state import AGAIN_S
 from klog.server.controller.elections import Elections
-from klog.server.controller.partition_writer import PartitionWriter
 from klog.server.controller.requests import Stop
-from klog.server.runtime import Runtime
 
 log = logging.getLogger(__name__)
 
@@ -62,22 +60,9 @@ class Underway(NamedTuple):
     reason: str
 
 
-class Reassigner:
-    """Event loop only; ZooKeeper is called in threads."""
-
-    def __init__(
-        self,
-        runtime: Runtime,
-        state: ControllerState,
-        channels: BrokerChannels,
-        partitions: PartitionWriter,
-        elections: Elections,
-    ) -> None:
-        self._runtime = runtime
-        self._zookeeper = runtime.zookeeper
-        self._state = state
-        self._channels = channels
-        self._partitions = partitions
+class Reassigner(ControllerPart):
+    def __init__(self, tools: Tools, elections: Elections) -> None:
+        super().__init__(tools)
         self._elections = elections
         self._queue_changed = asyncio.Event()
         self._stalled: dict[TopicPartition, str] = {}

@@ -28,11 +28,8 @@ from klog.coordination.topics import Damage, Topic
 from klog.coordination.zookeeper import WatchEvent, ZooKeeper
 from klog.errors import BadVersion, InvalidConfig, KlogError, NodeExists, NoNode
 from klog.names import TopicPartition, counted
-from klog.server.controller.broker_channels import BrokerChannels
-from klog.server.controller.controller_state import ControllerState
-from klog.server.controller.partition_writer import PartitionWriter
+from klog.server.controller.controller_part import ControllerPart, Tools
 from klog.server.controller.topic_manager import TopicManager
-from klog.server.runtime import Runtime
 
 log = logging.getLogger(__name__)
 
@@ -49,22 +46,9 @@ _Take = Callable[[Sequence[str]], Awaitable[None]]
 """What must be done about some topics."""
 
 
-class RegistryWatch:
-    """Event loop only; ZooKeeper is called in threads."""
-
-    def __init__(
-        self,
-        runtime: Runtime,
-        state: ControllerState,
-        channels: BrokerChannels,
-        partitions: PartitionWriter,
-        topic_manager: TopicManager,
-    ) -> None:
-        self._runtime = runtime
-        self._zookeeper = runtime.zookeeper
-        self._state = state
-        self._channels = channels
-        self._partitions = partitions
+class RegistryWatch(ControllerPart):
+    def __init__(self, tools: Tools, topic_manager: TopicManager) -> None:
+        super().__init__(tools)
         self._topic_manager = topic_manager
         self._wakeup = asyncio.Event()
         self._doubted: set[str] = set()

@@ -38,12 +38,9 @@ from klog.names import INTERNAL_TOPICS, TopicPartition, check_new_topic_name
 from klog.protocol.interbroker import DELETED_TOPIC_EPOCH
 from klog.replication.isr import check_flush_rule
 from klog.replication.placement import check_factor, place, place_more
-from klog.server.controller.broker_channels import BrokerChannels
-from klog.server.controller.controller_state import ControllerState
-from klog.server.controller.partition_writer import PartitionWriter
+from klog.server.controller.controller_part import ControllerPart, Tools
 from klog.server.controller.requests import Stop
 from klog.server.image import ClusterImage, PartitionImage, TopicImage
-from klog.server.runtime import Runtime
 
 log = logging.getLogger(__name__)
 
@@ -75,24 +72,13 @@ def may_replace(deleted: topics.Topic, actor: Actor) -> bool:
     return not is_refused or deleted.name in INTERNAL_TOPICS
 
 
-class TopicManager:
-    """Event loop only; ZooKeeper is called in threads, under the controller's lock."""
+class TopicManager(ControllerPart):
+    """ZooKeeper is called under the controller's lock."""
 
-    def __init__(
-        self,
-        runtime: Runtime,
-        image: ClusterImage,
-        state: ControllerState,
-        channels: BrokerChannels,
-        partitions: PartitionWriter,
-    ) -> None:
-        self._runtime = runtime
-        self._config = runtime.config
-        self._zookeeper = runtime.zookeeper
+    def __init__(self, tools: Tools, image: ClusterImage) -> None:
+        super().__init__(tools)
+        self._config = self._runtime.config
         self._image = image
-        self._state = state
-        self._channels = channels
-        self._partitions = partitions
         self._deleted: dict[str, asyncio.Event] = {}
 
     # --- create -----------------------------------------------------------------------------------------------------
