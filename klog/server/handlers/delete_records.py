@@ -39,7 +39,8 @@ AGAIN_S: Final = 3600.0
 REMEMBERED_MAX: Final = 10_000
 
 
-class _Handler:
+@handles(ApiKey.DELETE_RECORDS, 0, 2)
+class DeleteRecordsHandler:
     """Event loop only."""
 
     def __init__(self, parts: Parts) -> None:
@@ -98,9 +99,6 @@ class _Handler:
         zookeeper = self._runtime.zookeeper
         await self._runtime.executors.run(Purpose.OTHER, zookeeper.commit, [act.write])
         self._told_s[key] = now_s
-
-
-handles(ApiKey.DELETE_RECORDS, 0, 2)(_Handler)
 
 
 def _check(partitions: LedPartitions, topic: str, index: int, asked: int) -> tuple[LedPartition, int]:
