@@ -160,8 +160,6 @@ async def tail(
     cluster = await invocation.cluster()
     if schema is not None:
         options = replace(options, decoder=await decoder_by(invocation, schema))
-    if options.offset is None and options.last is None and group is None and not until_end:
-        invocation.say("waiting for new messages; -o start for those that are there")
     loop = asyncio.get_running_loop()
     reading = asyncio.ensure_future(tailing.tail(cluster, topics, options, sys.stdout.buffer, note=invocation.say))
     try:

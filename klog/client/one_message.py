@@ -10,8 +10,7 @@ from klog.client.answers import error_in
 from klog.errors import KlogError
 from klog.names import TopicPartition
 from klog.net.channel import Channel
-from klog.record.batch import walk
-from klog.record.records import Record, each_record
+from klog.record.records import Record, records_in
 
 
 async def first_timestamp(
@@ -43,9 +42,6 @@ async def _one(channel: Channel, partition: TopicPartition, offset: int) -> Reco
         return error
     records = found.records or b""
     try:
-        for position, header in walk(records):
-            if header.last_offset >= offset and not header.is_control:
-                return next((record for record in each_record(records, position) if record.offset >= offset), None)
+        return next(records_in(records, offset), None)
     except KlogError as damage:
         return damage
-    return None

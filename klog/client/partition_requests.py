@@ -13,6 +13,7 @@ from klog.names import TopicPartition
 from klog.net.conversation import Conversation
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
+from klog.record.batch import Bytes
 
 CONSUMER = -1
 REPLICA = -2
@@ -80,6 +81,18 @@ def fetch(
             number="partition",
         ),
         forgotten_topics_data=[],
+    )
+
+
+def produce(channel: Conversation, partition: TopicPartition, records: Bytes, *, timeout_ms: int) -> Any:
+    """Append a batch; answered when all in-sync replicas have it, or after that time."""
+    return codec.request(
+        ApiKey.PRODUCE,
+        channel.version_for(ApiKey.PRODUCE, 8, 3),
+        transactional_id=None,
+        acks=-1,
+        timeout=timeout_ms,
+        topic_data=by_topic([(partition, {"records": records})], inner="partition_data", number="index"),
     )
 
 

@@ -7,7 +7,6 @@ decoder drops the messages outside.
 
 from __future__ import annotations
 
-import struct
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -35,6 +34,7 @@ from klog.errors import (
 from klog.names import TopicPartition
 from klog.protocol import codec, schema_errors
 from klog.protocol.apis import ApiKey
+from klog.record.batch import walk
 
 FETCH_BYTES = 4 * 1024 * 1024
 """Bytes per request: some ten thousand small records, enough for the work on them to outweigh the round trip."""
@@ -44,13 +44,6 @@ WAIT_MS = 500
 
 RETRY_PAUSE_S = 0.1
 """Between attempts while a leader is being elected or a broker's counts are being rebuilt."""
-
-_BATCH = struct.Struct(">qi11xi")
-"""Of a batch's header: 0 base offset, 8 length of what follows, 23 last offset delta."""
-_BATCH_PREFIX_BYTES = 12
-_COUNT = struct.Struct(">i")
-_COUNT_AT = 57
-_HEADER_BYTES = 61
 
 
 class Range(NamedTuple):
@@ -68,14 +61,7 @@ class Range(NamedTuple):
 class RawCluster:
     """A cluster over blocking connections, one per broker, opened when first needed. One thread at a time."""
 
-    def __init__(
-        self,
-        bootstrap: str,
-        *,
-        connect_timeout_s: float = 3.0,
-        timeout_s: float = 10.0,
-        client_id: str = "klog",
-    ) -> None:
+    def __init__(self, bootstrap: str, *, timeout_s: float = 10.0, client_id: str = "klog") -> None:
         """``bootstrap`` is ``host:port,...``; connects to the first server that answers.
 
         Brokers count quotas by ``client_id``.
@@ -84,7 +70,6 @@ class RawCluster:
         """
         self.bootstrap = bootstrap
         self.cluster_id: str | None = None
-        self._connect_timeout_s = connect_timeout_s
         self._timeout_s = timeout_s
         self._client_id = client_id
         self._addresses: dict[int, tuple[str, int]] = {}
@@ -119,7 +104,6 @@ class RawCluster:
         return BlockingChannel.connect(
             host,
             port,
-            connect_timeout_s=self._connect_timeout_s,
             timeout_s=self._timeout_s,
             client_id=self._client_id,
             security=security_of(self.bootstrap),
@@ -388,22 +372,16 @@ class RawCluster:
         On klog a batch's bytes are its addresses, so the next batch's start is known and a range that ends there needs
         no further request. None as the offset: not one whole batch.
         """
-        at, end, after = 0, len(records), None
+        end, after = 0, None
         addressed = ApiKey.COUNT_MESSAGES in channel.versions
-        while at + _HEADER_BYTES <= end:
-            base_offset, length, last_offset_delta = _BATCH.unpack_from(records, at)
-            size = length + _BATCH_PREFIX_BYTES
-            if size < _HEADER_BYTES or last_offset_delta < 0:
-                raise CorruptBatch(f"{wanted}: what came after {after} is not a batch (length {length})")
-            if at + size > end:
-                break
-            if base_offset >= wanted.to_offset:
-                return records[:at], base_offset
-            at += size
-            after = base_offset + last_offset_delta + 1
-            if addressed:
-                after = base_offset + max(size, _COUNT.unpack_from(records, at - size + _COUNT_AT)[0])
-        return records[:at], after
+        for at, header in walk(records, allow_partial=True):
+            if header.base_offset >= wanted.to_offset:
+                return records[:at], header.base_offset
+            if header.last_offset_delta < 0:
+                raise CorruptBatch(f"{wanted}: the batch at {header.base_offset} ends before it begins")
+            end = at + header.size_bytes
+            after = header.next_address if addressed else header.last_offset + 1
+        return records[:end], after
 
 
 def _ask_offsets(channel: BlockingChannel, wanted: dict[TopicPartition, int]) -> dict[TopicPartition, Any]:

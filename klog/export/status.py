@@ -15,8 +15,7 @@ from klog.export.rows import ExportStatus
 from klog.export.stores.store import Store
 from klog.export.topics import check_same, describe, exported_to, partitions_of
 from klog.names import TopicPartition
-from klog.record.batch import walk
-from klog.record.records import each_record
+from klog.record.records import records_in
 
 
 def status(bootstrap: str, root: str) -> list[ExportStatus]:
@@ -99,8 +98,6 @@ def losses(rows: Sequence[ExportStatus]) -> list[str]:
 def _age_ms(cluster: RawCluster, wanted: Range) -> int:
     """How old the first message of the range is; 0 where it holds none."""
     for records in cluster.fetch(wanted, max_bytes=1):  # one batch: the least that a broker sends
-        for position, header in walk(records):
-            if not header.is_control and header.last_offset >= wanted.from_offset:
-                first = next(r for r in each_record(records, position) if r.offset >= wanted.from_offset)
-                return max(0, time.time_ns() // 1_000_000 - first.timestamp_ms)
+        for first in records_in(records, wanted.from_offset):
+            return max(0, time.time_ns() // 1_000_000 - first.timestamp_ms)
     return 0

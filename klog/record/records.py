@@ -31,6 +31,7 @@ from klog.record.batch import (
     Bytes,
     check_shape,
     read_header,
+    walk,
     write_header,
 )
 from klog.record.codec import DECOMPRESSED_BYTES_MAX, Codec
@@ -211,6 +212,13 @@ def each_record(buffer: Bytes, position: int = 0, max_bytes: int = DECOMPRESSED_
         yield record
     if at != len(data):
         raise CorruptBatch(f"{len(data) - at} bytes follow the last of {header.count} records at byte {position}")
+
+
+def records_in(run: Bytes, from_offset: int = 0) -> Iterator[Record]:
+    """The messages of a run of whole batches from an offset on; of batches that end below it nothing is unpacked."""
+    for position, header in walk(run):
+        if header.last_offset >= from_offset and header.count and not header.is_control:
+            yield from (record for record in each_record(run, position) if record.offset >= from_offset)
 
 
 def record_times(

@@ -18,7 +18,7 @@ from enum import StrEnum
 
 from klog.names import first_few, near_hint
 from klog.protocol.schema_errors import InvalidCompatibilityLevel, InvalidSchema
-from klog.schemas.avro import Array, Enum, Fixed, Map, Node, Primitive, Record, Union, type_name
+from klog.schemas.avro import Array, Enum, Fixed, Map, Named, Node, Primitive, Record, Union, type_name
 from klog.schemas.parsing import Parsed
 from klog.schemas.resolution import matches, names_match, sources_of
 
@@ -181,20 +181,12 @@ class _Comparison:
                 yield from _under("items", self.compare(reader.items, writer.items))
             case Map(), Map():
                 yield from _under("values", self.compare(reader.values, writer.values))
-            case (Enum(), Enum()) | (Fixed(), Fixed()) | (Record(), Record()):
-                if not names_match(writer, reader):  # type: ignore[arg-type]
-                    yield Incompatibility(
-                        Kind.NAME_MISMATCH,
-                        "",
-                        f"{type_name(reader)} is read where {type_name(writer)} is written, and has no such alias",
-                    )
-                    return
-                yield from self._of_a_name(reader, writer)
-            case _:
-                yield _mismatch(reader, writer)
-
-    def _of_a_name(self, reader: Node, writer: Node) -> Iterator[Incompatibility]:
-        match reader, writer:
+            case (Named(), Named()) if type(reader) is type(writer) and not names_match(writer, reader):
+                yield Incompatibility(
+                    Kind.NAME_MISMATCH,
+                    "",
+                    f"{type_name(reader)} is read where {type_name(writer)} is written, and has no such alias",
+                )
             case Enum(), Enum():
                 known = set(reader.symbols)
                 lacking = [one for one in writer.symbols if one not in known]
@@ -222,6 +214,8 @@ class _Comparison:
                             f"/{one.name}",
                             f"{writer.full_name} is written without field {one.name}, which has no default",
                         )
+            case _:
+                yield _mismatch(reader, writer)
 
     def _branch(self, reader: Union, writer: Node) -> Iterator[Incompatibility]:
         """Nothing if a branch reads the writer's type. If one branch has its type and name, its problems."""

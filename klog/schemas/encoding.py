@@ -197,19 +197,8 @@ class _Writers:
             return lambda value, out: _blob(of_text(value), out)
         if name in ("string", "uuid"):
             return _string
-        read = READERS[name]
-        if name in ("float", "double"):
-            packed = struct.Struct("<f" if name == "float" else "<d").pack
-            return lambda value, out: out.extend(packed(read(value)))
-        if name == "date":
-            return lambda value, out: out.extend(varint(read(value).toordinal() - _EPOCH_DAY))
-        if name in ("timestamp-millis", "local-timestamp-millis"):
-            return lambda value, out: out.extend(varint(_millis(read(value))))
-        if name == "null":
-            return lambda value, out: read(value)
-        if name == "boolean":
-            return lambda value, out: out.append(read(value))
-        return lambda value, out: out.extend(varint(read(value)))
+        read, packed = READERS[name], _PACKED.get(name, varint)
+        return lambda value, out: out.extend(packed(read(value)))
 
     def _bytes_of(self, value: Any) -> bytes:
         if type(value) is not str:
@@ -319,10 +308,22 @@ def _uuid(value: Any) -> uuid.UUID:
         raise not_a("a UUID", value) from None
 
 
-def _millis(micros: int) -> int:
+def _millis(micros: int) -> bytes:
     if micros % _MICROS_PER_MILLI:
         raise Unfit(f"expected a time in milliseconds, found one {micros % _MICROS_PER_MILLI} microseconds off")
-    return micros // _MICROS_PER_MILLI
+    return varint(micros // _MICROS_PER_MILLI)
+
+
+_PACKED: Final[dict[str, Callable[[Any], bytes]]] = {
+    "null": lambda value: b"",
+    "boolean": lambda value: bytes([value]),
+    "float": struct.Struct("<f").pack,
+    "double": struct.Struct("<d").pack,
+    "date": lambda value: varint(value.toordinal() - _EPOCH_DAY),
+    "timestamp-millis": _millis,
+    "local-timestamp-millis": _millis,
+}
+"""The datums of primitive types, of what `READERS` make of JSON; of others `varint`."""
 
 
 def _duration(value: Any, out: bytearray) -> None:

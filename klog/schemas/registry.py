@@ -215,21 +215,19 @@ def versions_to_delete(subject: Subject, version: int, *, permanent: bool) -> li
     """The versions that `Registry.delete` deletes, or its error."""
     if not subject.versions:
         raise no_subject(subject.name)
+    among = subject.versions if permanent else subject.live
     if version == ALL:
-        if permanent:
-            if subject.live:
-                raise SubjectNotDeleted(
-                    f"subject {subject.name!r} must be deleted before it can be deleted permanently",
-                    hint=f"its live versions: {_numbers(subject.live)}",
-                )
-            return list(subject.versions)
-        if not subject.live:
+        if permanent and subject.live:
+            raise SubjectNotDeleted(
+                f"subject {subject.name!r} must be deleted before it can be deleted permanently",
+                hint=f"its live versions: {_numbers(subject.live)}",
+            )
+        if not among:
             raise SubjectDeleted(
                 f"subject {subject.name!r} is deleted already", hint="for good: klog schema delete SUBJECT --permanent"
             )
-        return list(subject.live)
+        return list(among)
     if version == LATEST:
-        among = subject.versions if permanent else subject.live
         if not among:
             raise SubjectDeleted(f"subject {subject.name!r} is deleted already")
         found = among[-1]
@@ -272,9 +270,6 @@ def incompatible(name: str, level: str, found: Sequence[Found]) -> IncompatibleS
 
 def describe(found: Found) -> str:
     """``version 2 cannot read the new schema at /name: ...``."""
-    who = (
-        f"version {found.version} cannot read the new schema"
-        if found.reader == "old"
-        else (f"the new schema cannot read version {found.version}")
-    )
-    return f"{who} at {found.path}: {found.problem}"
+    version, new = f"version {found.version}", "the new schema"
+    reader, writer = (version, new) if found.reader == "old" else (new, version)
+    return f"{reader} cannot read {writer} at {found.path}: {found.problem}"

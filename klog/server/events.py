@@ -28,8 +28,9 @@ from datetime import UTC, datetime
 from itertools import islice
 from typing import Any, Final
 
+from klog.client import partition_requests
 from klog.errors import KlogError
-from klog.names import EVENTS_TOPIC
+from klog.names import EVENTS_TOPIC, TopicPartition
 from klog.net.channel import Channel
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
@@ -295,15 +296,8 @@ class EventsTopic:
         batch = encode_batch(
             records, producer_id=self._producer_id, producer_epoch=0, base_sequence=self._sequence & 0x7FFFFFFF
         )
-        data = [{"index": 0, "records": bytes(batch)}]
-        asked = codec.request(
-            ApiKey.PRODUCE,
-            channel.version_for(ApiKey.PRODUCE, 8, 3),
-            transactional_id=None,
-            acks=-1,
-            timeout=int(ANSWER_WITHIN_S * 1000),
-            topic_data=[{"name": TOPIC, "partition_data": data}],
-        )
+        place, timeout_ms = TopicPartition(TOPIC, 0), int(ANSWER_WITHIN_S * 1000)
+        asked = partition_requests.produce(channel, place, bytes(batch), timeout_ms=timeout_ms)
         answer = (await channel.request(asked, timeout_s=ANSWER_WITHIN_S)).responses[0].partition_responses[0]
         code = answer.error_code.value
         if code == 0:

@@ -223,12 +223,16 @@ class FileSystem(Protocol):
 
 
 def copy_range(file_system: FileSystem, source: LogFile, position: int, size: int, target: str) -> None:
-    """Copy bytes of a file to the new file ``target``, durably, all or nothing. Blocks."""
+    """Copy bytes of a file to the new file ``target``, durably, all or nothing; a hole stays one. Blocks."""
     temporary = target + TEMPORARY_SUFFIX
     file_system.remove(temporary)
     copy = file_system.open(temporary, create=True)
-    for at in range(0, size, COPY_BYTES):
-        copy.write_at(at, source.read_at(position + at, min(COPY_BYTES, size - at)))
+    at = 0
+    while (at := max(at, next_data(source, position + at) - position)) < size:
+        part = min(COPY_BYTES, size - at)
+        copy.write_at(at, source.read_at(position + at, part))
+        at += part
+    copy.truncate(size)  # it may end in a hole
     copy.sync()
     file_system.rename(temporary, target)
 

@@ -48,11 +48,9 @@ class Description:
 
 
 @dataclass(frozen=True)
-class Progress:
-    """How far a stream is. What a batch says is of the last one; None before the first."""
+class LastBatch:
+    """How a stream does, by its last batch; None before the first."""
 
-    at: str
-    """When this was written; RFC 3339."""
     batch: int | None = None
     batch_at: str | None = None
     batch_ms: int | None = None
@@ -60,15 +58,23 @@ class Progress:
     rows: int | None = None
     rows_per_s: float | None = None
     watermark: str | None = None
-    state_rows: int | None = None
-    state_bytes: int | None = None
     late: int = 0
     """Rows that came too late for their window, since the stream was started."""
-    offsets: dict[str, dict[str, int]] = field(default_factory=dict)
-    """Behind the last message that was read, by topic and partition."""
+    state_rows: int | None = None
+    state_bytes: int | None = None
     restarts: int = 0
     error: str | None = None
     """Why it is not running, or was started again last."""
+
+
+@dataclass(frozen=True)
+class Progress(LastBatch):
+    """How far a stream is, as its folder keeps it."""
+
+    at: str = ""
+    """When this was written; RFC 3339."""
+    offsets: dict[str, dict[str, int]] = field(default_factory=dict)
+    """Behind the last message that was read, by topic and partition."""
     is_over: bool = False
     """Whether it has ended by itself: stopped, failed, or with --once at its end."""
 
@@ -96,11 +102,9 @@ class StreamFolder:
     def describe(self, wanted: Description) -> None:
         """Write what it is. Refused where the folder has a stream that has begun, with another source or target."""
         known = self.description() if self.has_begun else None
-        for what, found, asked in (
-            []
-            if known is None
-            else [("reads", known.sources, wanted.sources), ("writes to", known.target, wanted.target)]
-        ):
+        kept = () if known is None else (("reads", "sources"), ("writes to", "target"))
+        for what, name in kept:
+            found, asked = getattr(known, name), getattr(wanted, name)
             if found != asked:
                 shown = [" ".join(one) if isinstance(one, tuple) else one for one in (found, asked)]
                 raise Refused(

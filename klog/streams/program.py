@@ -16,7 +16,7 @@ import inspect
 import re
 import runpy
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -84,8 +84,7 @@ def open_inputs(
     check_names(inputs)
     found = {}
     for one in inputs:
-        form = one.form
-        stream = streams.topic(one.topic, text=form.text, json=form.json, avro=form.avro, bad=form.bad, options=options)
+        stream = streams.topic(one.topic, **asdict(one.form), options=options)
         if late is not None:
             stream = stream.then(lambda frame: frame.withWatermark(late.on, late.by))
         found[one.name] = stream

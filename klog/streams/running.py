@@ -69,7 +69,7 @@ class _Watched:
     """One stream over its restarts."""
 
     def __init__(self, folder: StreamFolder, stop: threading.Event, on_batch: Callable[[Progress], None]) -> None:
-        known = folder.progress() or Progress(now())
+        known = folder.progress() or Progress(at=now())
         # Its last batch is what it has until there is another one.
         self.progress = replace(known, restarts=0, late=0, error=None, is_over=False)
         self._folder = folder

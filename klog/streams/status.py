@@ -9,7 +9,7 @@ from klog.client.positions import LATEST
 from klog.client.raw_fetch import Range, RawCluster
 from klog.names import TopicPartition
 from klog.spark.planning import messages_in
-from klog.streams.folder import Progress, StreamFolder
+from klog.streams.folder import LastBatch, Progress, StreamFolder
 
 RUNNING, STOPPED, FAILED, KILLED = "running", "stopped", "failed", "killed"
 
@@ -45,25 +45,18 @@ class BatchRow:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class StreamStatus:
-    """One stream with its last batch, from `Progress`. ``lag``: messages that wait; None where it is unknown, or none
-    was read yet."""
+@dataclass(frozen=True)
+class _Named:
+    """``lag``: messages that wait; None where it is unknown, or none was read yet."""
 
     name: str
     state: str
     lag: int | None
-    batch: int | None
-    batch_at: str | None
-    batch_ms: int | None
-    rows: int | None
-    rows_per_s: float | None
-    watermark: str | None
-    late: int
-    state_rows: int | None
-    state_bytes: int | None
-    restarts: int
-    error: str | None
+
+
+@dataclass(frozen=True)
+class StreamStatus(LastBatch, _Named):
+    """One stream with its last batch."""
 
 
 def state_of(folder: StreamFolder, progress: Progress | None) -> str:
@@ -98,15 +91,10 @@ def status(folders: Sequence[StreamFolder], servers: str) -> list[StreamStatus]:
     with RawCluster(servers) as cluster:
         for folder in folders:
             folder.existing()
-            progress = folder.progress() or Progress("")
-            found.append(
-                StreamStatus(
-                    folder.name,
-                    state_of(folder, folder.progress()),
-                    lag(cluster, progress),
-                    *(getattr(progress, one.name) for one in fields(StreamStatus)[3:]),
-                )
-            )
+            known = folder.progress()
+            progress = known or Progress()
+            batch = {one.name: getattr(progress, one.name) for one in fields(LastBatch)}
+            found.append(StreamStatus(folder.name, state_of(folder, known), lag(cluster, progress), **batch))
     return found
 
 

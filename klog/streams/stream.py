@@ -80,26 +80,14 @@ class Stream:
         _check_interval("size", size)
         if every is not None:
             _check_interval("every", every)
-
-        def column() -> Any:
-            from pyspark.sql import functions as sql
-
-            return sql.window(on, size, every)
-
-        return self._windows(column, on, late)
+        return self._windows(lambda sql: sql.window(on, size, every), on, late)
 
     def session(self, gap: str, *, on: str = "timestamp", late: str = NO_DELAY) -> Windows:
         """Windows that end when no row of the same group has come for ``gap``. ``late`` as in `window`."""
         _check_interval("gap", gap)
+        return self._windows(lambda sql: sql.session_window(on, gap), on, late)
 
-        def column() -> Any:
-            from pyspark.sql import functions as sql
-
-            return sql.session_window(on, gap)
-
-        return self._windows(column, on, late)
-
-    def _windows(self, column: Callable[[], Any], on: str, late: str) -> Windows:
+    def _windows(self, column: Callable[[Any], Any], on: str, late: str) -> Windows:
         _check_interval("late", late)
         return Windows(replace(self, frame=self._streamed("windows").withWatermark(on, late)), column)
 
@@ -142,9 +130,7 @@ class Stream:
         condition = (there >= here - span) & (there <= here + span)
         for name in columns:
             condition &= sql.col(f"l.{name}") == sql.col(f"r.{renamed[name]}")
-        joined = left.join(
-            right, condition, {"left": "leftOuter", "right": "rightOuter", "full": "fullOuter"}.get(how, how)
-        )
+        joined = left.join(right, condition, how)
         if how in ("right", "full"):
             for name in columns:
                 joined = joined.withColumn(name, sql.coalesce(sql.col(name), sql.col(renamed[name])))
@@ -292,7 +278,8 @@ class Windows:
     """A stream divided into windows; its results have the columns window_start, window_end, and those counted by."""
 
     _stream: Stream
-    _column: Callable[[], Any]
+    _column: Callable[[Any], Any]
+    """By Spark's functions."""
 
     def early(self) -> Windows:
         """Write the result of a window each time that it has changed, and not once when it is complete.
@@ -316,7 +303,7 @@ class Windows:
             raise UsageError('aggregate: no result is asked for, like total="sum(amount)"')
         for name in by:
             _check_column(self._stream.frame, name, "the stream")
-        grouped = self._stream.frame.groupBy(self._column().alias("_window"), *by)
+        grouped = self._stream.frame.groupBy(self._column(sql).alias("_window"), *by)
         found = grouped.agg(*(sql.expr(text).alias(name) for name, text in results.items()))
         bounds = (sql.col(f"_window.{end}").alias(f"window_{end}") for end in ("start", "end"))
         return replace(self._stream, frame=found.select(*bounds, *by, *results))

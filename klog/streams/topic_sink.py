@@ -36,7 +36,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from klog.client.cluster import Cluster
@@ -123,7 +124,7 @@ class TopicSink:
             .mapInArrow(_Writing(plan, Versions.here()), _WRITTEN)
             .collect()
         )
-        self._settle(batch.number, [WrittenPart(one.partition, one.rows, one.there, one.differs) for one in done])
+        self._settle(batch.number, [WrittenPart(*one) for one in done])
 
     def _columns(self, frame: Any) -> Any:
         from pyspark.sql import functions as sql
@@ -163,7 +164,8 @@ class TopicSink:
 
 def room_of(bootstrap: str, topic: str) -> int:
     """How many bytes a batch may have in a topic. Refused where the cluster is not klog; UnknownTopicOrPartition."""
-    return asyncio.run(_room_of(bootstrap, topic))
+    with ThreadPoolExecutor(1) as thread:  # the caller may run an event loop already, as notebooks do
+        return thread.submit(asyncio.run, _room_of(bootstrap, topic)).result()
 
 
 async def _room_of(bootstrap: str, topic: str) -> int:
@@ -288,11 +290,5 @@ class _Writing:
         check_worker(self.versions)
         with PartWriter(self.plan) as writer:
             done = writer.write(rows_of(batches))
-        yield pa.RecordBatch.from_pydict(
-            {
-                "partition": pa.array([one.partition for one in done], pa.int32()),
-                "rows": pa.array([one.rows for one in done], pa.int64()),
-                "there": pa.array([one.there for one in done], pa.int64()),
-                "differs": pa.array([one.differs for one in done], pa.bool_()),
-            }
-        )
+        numbers = [("partition", pa.int32()), ("rows", pa.int64()), ("there", pa.int64())]
+        yield pa.RecordBatch.from_pylist(list(map(asdict, done)), pa.schema([*numbers, ("differs", pa.bool_())]))

@@ -51,7 +51,7 @@ def compile_format(
         )
     verbs: dict[str, Formatter] = {
         **_PLAIN,
-        "h": lambda message: _headers(headers(message)),
+        "h": lambda message: b",".join(header_lines(headers(message))),
         "H": lambda message: b"%d" % len(headers(message)),
         "]": lambda message: b"%d" % watermark(message.topic(), message.partition()),
     }
@@ -62,11 +62,12 @@ def compile_format(
         else:
             parts.append(_part(token, verbs, text))
     if guard is not None:
-        parts = [_guarded(part, guard) if callable(part) else part for part in parts]
+        parts = [guarded(part, guard) if callable(part) else part for part in parts]
     return _joined(parts)
 
 
-def _guarded(show: Formatter, guard: Callable[[bytes], bytes]) -> Formatter:
+def guarded(show: Formatter, guard: Callable[[bytes], bytes]) -> Formatter:
+    """What it shows as ``guard`` leaves it."""
     return lambda message: guard(show(message))
 
 
@@ -238,8 +239,9 @@ def _length(content: bytes | None) -> int:
     return -1 if content is None else len(content)
 
 
-def _headers(headers: Headers) -> bytes:
-    return b",".join([name.encode() + b"=" + (value or b"") for name, value in headers])
+def header_lines(headers: Headers) -> list[bytes]:
+    """``name=value`` of each."""
+    return [name.encode() + b"=" + (value or b"") for name, value in headers]
 
 
 def _milliseconds(message: Any) -> bytes:

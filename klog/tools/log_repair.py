@@ -28,7 +28,7 @@ from klog.errors import CorruptLog, Refused
 from klog.storage import meta_properties
 from klog.storage.damage_record import DAMAGED_SUFFIX
 from klog.storage.file_pool import FilePool
-from klog.storage.filesystem import COPY_BYTES, TEMPORARY_SUFFIX, FileSystem, OsFileSystem, next_data
+from klog.storage.filesystem import FileSystem, OsFileSystem, copy_range
 from klog.storage.log_dir import LOCK
 from klog.storage.partition_folder import parse_folder_name
 from klog.storage.recovery import Recovery
@@ -179,18 +179,7 @@ def _keep_bytes(file_system: FileSystem, fault: Stretch) -> Cut:
         target, number = _beside(fault, f".{number}{CUT_SUFFIX}"), number + 1
     base_address = base_address_of(Path(fault.file).name)
     assert base_address is not None, fault.file
-    source, start = file_system.open(fault.file), fault.address - base_address
-    temporary = target + TEMPORARY_SUFFIX
-    file_system.remove(temporary)
-    copy = file_system.open(temporary, create=True)
-    at = 0
-    while (at := max(at, next_data(source, start + at) - start)) < fault.bytes:
-        data = source.read_at(start + at, min(COPY_BYTES, fault.bytes - at))
-        copy.write_at(at, data)
-        at += len(data)
-    copy.truncate(fault.bytes)  # it may end in a hole
-    copy.sync()
-    file_system.rename(temporary, target)
+    copy_range(file_system, file_system.open(fault.file), fault.address - base_address, fault.bytes, target)
     return Cut(target, _beside(fault, DAMAGED_SUFFIX), fault.bytes)
 
 

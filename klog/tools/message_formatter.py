@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from klog.client.headers import Headers, HeadersOf, headers_of
+from klog.client.headers import HeadersOf, headers_of
 from klog.names import regular_expression
 from klog.render.jsonl import LineWriter
 from klog.render.visible import visible_bytes, visible_json_bytes
-from klog.tools.formats import Watermark, compile_format
+from klog.tools.formats import Watermark, compile_format, guarded, header_lines
 
 if TYPE_CHECKING:
     from klog.tools.options import TailOptions
@@ -50,7 +50,7 @@ class MessageFormatter:
         else:
             self.show, guard = _values, visible_bytes
         if options.on_terminal:
-            self.show = _guarded(self.show, guard)
+            self.show = guarded(self.show, guard)
 
     def wanted(self, messages: list[Message]) -> list[Message]:
         """Those in which is found what is searched for; in null there is nothing."""
@@ -59,7 +59,7 @@ class MessageFormatter:
         if (search := self._in_key) is not None:
             messages = [one for one in messages if search(one.key())]
         if (find := self._in_header) is not None:
-            messages = [one for one in messages if find.in_any(_header_lines(self._headers(one)))]
+            messages = [one for one in messages if find.in_any(header_lines(self._headers(one)))]
         return messages
 
     def _decoded(
@@ -113,19 +113,8 @@ def _json_line(value: Any) -> bytes:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass") + b"\n"
 
 
-def _header_lines(headers: Headers) -> Iterator[bytes]:
-    """``name=value`` of each."""
-    return (name.encode() + b"=" + (value or b"") for name, value in headers)
-
-
 def _values(messages: list[Message]) -> bytes:
     """A newline after each; null is an empty line."""
     values = [message.value() or b"" for message in messages]
     values.append(b"")
     return b"\n".join(values)
-
-
-def _guarded(
-    show: Callable[[list[Message]], bytes], guard: Callable[[bytes], bytes]
-) -> Callable[[list[Message]], bytes]:
-    return lambda messages: guard(show(messages))

@@ -8,11 +8,11 @@ that runs `run`.
 from __future__ import annotations
 
 import asyncio
-import heapq
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException
@@ -28,7 +28,6 @@ from klog.errors import (
     UnknownTopicOrPartition,
 )
 from klog.names import TAIL_GROUP, TopicPartition
-from klog.render.jsonl import timestamp_of
 from klog.security.errors import TopicAuthorizationFailed
 from klog.tools.librdkafka import ConnectionErrors, made
 from klog.tools.message_formatter import Message, MessageFormatter
@@ -92,8 +91,8 @@ class Reader:
         self._failure: KlogError | None = None
         """What ends the reading once all that came before it is shown."""
         self._assigned: Mapping[Partition, int] = {}
-        self._added: deque[list[Partition]] = deque()
-        self._dropped: deque[str] = deque()
+        self._news: deque[Callable[[], None]] = deque()
+        """Of topics: what is to be done about it, in the thread that reads."""
         self._merge = TimeMerge(spans) if options.merge_by_time else None
         self._consumer = self._connected(bootstrap)
 
@@ -175,37 +174,31 @@ class Reader:
         if self._options.last is not None:
             self._show_last(self._options.last)
         elif self._merge is not None:
-            self._merge_to_the_ends(self._merge)
+            for run in self._merged_to_the_ends(self._merge):
+                self._write(run)
         else:
             while self._open and not self._is_done:
                 self._write(self._next_run())
 
     def _show_last(self, count: int) -> None:
-        """The last ``count`` of all partitions in the order of `TimeMerge`: of each one its last, in their order."""
-        newest: list[tuple[int, str, int, int, Message]] = []
-        times: dict[Partition, int] = {}
-        """The largest time of a partition so far."""
+        """The last ``count`` of all partitions in the order of `TimeMerge`."""
+        newest: deque[Message] = deque(maxlen=count)
         seen = 0
-        while self._open and not self._stop.is_set():
-            for message in self._next_run():
-                seen += 1
-                place = (message.topic(), message.partition())
-                times[place] = max(times.get(place, 0), timestamp_of(message) or 0)
-                heapq.heappush(newest, (times[place], *place, message.offset(), message))
-                if len(newest) > count:
-                    heapq.heappop(newest)
+        for run in self._merged_to_the_ends(TimeMerge(self._spans)):
+            newest.extend(run)
+            seen += len(run)
         if self._stop.is_set():
             return
         if self._earlier is not None and (earlier := self._earlier + seen - len(newest)):
             self._note(f"{earlier} earlier: -o start")
-        self._write([row[-1] for row in sorted(newest)])
+        self._write(list(newest))
 
-    def _merge_to_the_ends(self, merge: TimeMerge) -> None:
+    def _merged_to_the_ends(self, merge: TimeMerge) -> Iterator[list[Message]]:
         """All messages in the order of time; a partition that is far ahead of the others waits for them."""
         held: set[Partition] = set()
         while not self._is_done and (self._open or merge):
             merge.add(self._next_run() if self._open else ())
-            self._write(merge.ready(self._open))
+            yield merge.ready(self._open)
             crowded, starved = merge.crowded() - held, merge.starved(held)
             if crowded:
                 self._pause(crowded)
@@ -226,18 +219,17 @@ class Reader:
             self._write(self._next_run())
 
     def _hear_of_topics(self) -> None:
-        while self._dropped:
-            self._let_go(self._dropped.popleft())
-        while self._added:
-            self._take_on(self._added.popleft())
+        while self._news:
+            self._news.popleft()()
 
     def add(self, partitions: Iterable[TopicPartition]) -> None:
         """Partitions that are new: once what comes is read, theirs is too, from the start. Any thread."""
-        self._added.append(list(partitions))
+        places: list[Partition] = list(partitions)
+        self._news.append(partial(self._take_on, places))
 
     def drop(self, topic: str) -> None:
         """Read on without a topic that was deleted. Any thread."""
-        self._dropped.append(topic)
+        self._news.append(partial(self._let_go, topic))
 
     @property
     def _outlives_topics(self) -> bool:

@@ -200,15 +200,10 @@ class Sender:
             rows = self._rows(name, number, run)
             chunk = self.deliveries.contents(name, rows)
             for place, (at, content) in enumerate(rows):
-                extra: dict[str, Any] = {}
-                if content.headers:
-                    extra["headers"] = content.headers
-                if content.timestamp_ms is not None:
-                    extra["timestamp"] = content.timestamp_ms
                 answered = partial(chunk.answered, place)
                 to = partition if content.partition is None else content.partition
                 try:
-                    produce(topic, content.value, content.key, to, answered, **extra)
+                    produce(topic, content.value, content.key, to, answered, **_more_of(content))
                 except (BufferError, KafkaException):
                     self._send(Line(name, at), content, chunk, answered)
                 else:
@@ -240,15 +235,10 @@ class Sender:
 
     def _send(self, line: Line, content: Content, several: Several, answered: Callable[[Any, Any], None]) -> None:
         """One message, as soon as there is room for it. ``several``: the lines that it is one of."""
-        extra: dict[str, Any] = {}
+        extra, window = _more_of(content), None
         partition = self._options.partition if content.partition is None else content.partition
         if partition is not None:
             extra["partition"] = partition
-        if content.headers:
-            extra["headers"] = content.headers
-        if content.timestamp_ms is not None:
-            extra["timestamp"] = content.timestamp_ms
-        window = None
         if self._auditor is not None:
             extra["timestamp"], stamp, window = self._auditor.stamp(self._topic, content.timestamp_ms)
             extra["headers"] = with_stamp(content.headers, stamp)
@@ -342,6 +332,16 @@ class Sender:
                 count.first_offset = offset
             count.last_offset = offset
         return True
+
+
+def _more_of(content: Content) -> dict[str, Any]:
+    """What confluent-kafka takes by name, where there is any."""
+    more: dict[str, Any] = {}
+    if content.headers:
+        more["headers"] = content.headers
+    if content.timestamp_ms is not None:
+        more["timestamp"] = content.timestamp_ms
+    return more
 
 
 def _name(source: BinaryIO) -> str:

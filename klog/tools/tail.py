@@ -60,6 +60,8 @@ async def tail(
                 )
             note(f"no topic matches {options.match!r} yet; waiting for one")
     spans = await spans_of(cluster, topics, options.partitions, begin, end, note, replica=options.replica)
+    if options.offset is None and options.last is None and options.group is None and not options.until_end:
+        note("waiting for new messages; -o start for those that are there")
     earlier = None
     if options.last is not None and options.replica is None:
         earlier = await total_in(cluster, {one: (EARLIEST, span.begin) for one, span in spans.items()})

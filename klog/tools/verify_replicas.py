@@ -111,13 +111,12 @@ class Comparison:
 
     def next_piece(self, room: int) -> Piece | None:
         """What to read next, no more than ``room`` bytes; taken off what is to do."""
-        while self.todo and len(self.agreeing) > 1:
-            piece = self.todo.popleft()
-            if piece.end - piece.first > room:
-                self.todo.appendleft(Piece(piece.first + room, piece.end))
-                piece = Piece(piece.first, piece.first + room)
-            return piece
-        return None
+        if not self.todo or len(self.agreeing) < 2:
+            return None
+        first, end = self.todo.popleft()
+        if end - first > room:
+            self.todo.appendleft(Piece(first + room, end))
+        return Piece(first, min(end, first + room))
 
     def rows(self) -> list[ReplicaRow]:
         return [self._row(one) for one in self.replicas.values()]

@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import TIMESTAMP_CREATE_TIME
+from kafka.partitioner.default import murmur2
 
 import klog
 from klog.client import audit_publisher
@@ -34,7 +35,6 @@ from klog.errors import (
     UsageError,
 )
 from tests.broker_fixture import RunningBroker
-from tests.murmur2 import murmur2
 from tests.rows import each
 from tests.tools.verbs import held, make_topic
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import random
 import re
 import secrets
 import signal
-import subprocess
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -40,50 +38,18 @@ from klog.tools.copying.cluster_endpoint import ClusterEndpoint
 from klog.tools.copying.group_offsets import Commit, GroupNames, GroupOffsets
 from klog.tools.copying.mirror import Mirror, MirroredOffset, MirrorOptions, MirrorRow, mirrored_offsets
 from klog.tools.copying.topics import TopicNames
-from tests.broker_fixture import ROOT, RunningBroker
+from tests.broker_fixture import RunningBroker
 from tests.chance import seed_of
+from tests.cli.process import started
 from tests.cli.runner import klog
 from tests.cluster.load import Load
 from tests.cluster_fixture import RunningCluster
-from tests.processes import klog_process
 from tests.server.asking import FIRST_MS, ask, create, error, produce
-from tests.tools.copies import codecs_in, everything, values
+from tests.tools.copies import codecs_in, everything, values, with_sides
 from tests.tools.verbs import delete_before, own_settings
 from tests.zookeeper_fixture import session_of
 
 ENDS_WITHIN_S = 60.0
-
-
-class MirrorProcess:
-    """`klog mirror` as a person runs it."""
-
-    def __init__(self, *words: str) -> None:
-        self.process = klog_process(
-            ["mirror", *words],
-            cwd=ROOT,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.communicate()
-
-    def end(self) -> tuple[int, str, str]:
-        out, err = self.process.communicate(timeout=ENDS_WITHIN_S)
-        return self.process.returncode, out, err
-
-
-@contextmanager
-def mirror_process(*words: str) -> Iterator[MirrorProcess]:
-    one = MirrorProcess(*words)
-    try:
-        yield one
-    finally:
-        if one.process.poll() is None:
-            one.kill()
 
 
 def flags(source: str, target: str, topic: str, *more: str) -> tuple[str, ...]:
@@ -166,10 +132,10 @@ def test_whoever_dies_each_message_once(source: RunningBroker, three: RunningClu
     try:
         for round_ in range(2):
             before = _ends(three.bootstrap, topic, partitions)
-            with mirror_process(*words) as running:
+            with started("mirror", *words) as running:
                 deadline = time.monotonic() + ENDS_WITHIN_S
                 while _ends(three.bootstrap, topic, partitions) <= before:  # it is at work
-                    assert time.monotonic() < deadline and running.process.poll() is None, "the mirror copies nothing"
+                    assert time.monotonic() < deadline and running.poll() is None, "the mirror copies nothing"
                     time.sleep(0.05)
                 time.sleep(chance.random())
                 if round_ == 0:
@@ -181,14 +147,13 @@ def test_whoever_dies_each_message_once(source: RunningBroker, three: RunningClu
                     source.kill()
                     source.start()
                 time.sleep(chance.random())
-                assert running.process.poll() is None, running.end()
-                running.kill()
+                assert running.poll() is None, running.communicate()
             three.heal()
     finally:
         load.stop()
-    with mirror_process(*words, "--once") as last:
-        code, _, said = last.end()
-    assert code == 0, said
+    with started("mirror", *words, "--once") as last:
+        _, said = last.communicate(timeout=ENDS_WITHIN_S)
+        assert last.returncode == 0, said
     assert judge(source.bootstrap, three.bootstrap, topic) > 0
 
 
@@ -254,15 +219,7 @@ def _end(bootstrap: str, topic: str) -> int:
 
 
 def _offsets(source: str, target: str, **options: Any) -> list[MirroredOffset]:
-    async def run() -> list[MirroredOffset]:
-        one, other = await ClusterEndpoint(source, "source").open(), await ClusterEndpoint(target, "target").open()
-        try:
-            return await mirrored_offsets([one], other, options_of(**options))
-        finally:
-            await one.close()
-            await other.close()
-
-    return asyncio.run(run())
+    return with_sides(lambda one, other: mirrored_offsets([one], other, options_of(**options)), source, target)
 
 
 def test_a_target_that_has_removed_what_was_copied(pair: tuple[RunningBroker, RunningBroker], topic: str) -> None:
@@ -495,15 +452,11 @@ def place_of(bootstrap: str, topic: str, value: bytes) -> int:
 def check_fenced(bootstrap: str, group: str, topic: str) -> None:
     """Of a group that lives nothing can be written."""
 
-    async def run() -> None:
-        side = await ClusterEndpoint(bootstrap, "target").open()
-        try:
-            with pytest.raises(NonEmptyGroup):
-                await GroupOffsets(side).write(group, {TopicPartition(topic, 0): Commit(0)})
-        finally:
-            await side.close()
+    async def write(side: ClusterEndpoint, _: ClusterEndpoint) -> None:
+        with pytest.raises(NonEmptyGroup):
+            await GroupOffsets(side).write(group, {TopicPartition(topic, 0): Commit(0)})
 
-    asyncio.run(run())
+    with_sides(write, bootstrap)
 
 
 def test_groups_go_on_in_the_target(
@@ -523,13 +476,11 @@ def test_groups_go_on_in_the_target(
         consumer.commit(offsets=[At(topic, 0, place_of(source.bootstrap, topic, b"000020"))], asynchronous=False)
     wanted: dict[str, Any] = {"topics": [topic], "groups": [f"{topic},nobody", "mirror-.*"]}
     words = flags(source.bootstrap, target.bootstrap, topic, "--once", "-o", "json")
-    with mirror_process(*words, "--groups", f"{topic},nobody", "--groups", "mirror-.*") as once:
-        code, out, text = once.end()
-    assert code == 0, text
-    assert re.search(rf"'{topic}'.*\b1\b", text)
-    assert "'nobody'" in text
-    row = json.loads(out)["rows"][0]
-    assert (row["messages"], row["groups"]) == (50, 1)
+    once = klog("mirror", *words, "--groups", f"{topic},nobody", "--groups", "mirror-.*")
+    assert once.code == 0, once.stderr
+    assert re.search(rf"'{topic}'.*\b1\b", once.stderr)
+    assert "'nobody'" in once.stderr
+    assert (once.rows[0]["messages"], once.rows[0]["groups"]) == (50, 1)
     shown = [(row.group, row.target_offset) for row in _offsets(source.bootstrap, target.bootstrap, **wanted)]
     assert shown == [(topic, place_of(target.bootstrap, topic, b"000020"))]
     produce(target.bootstrap, topic, [[Record(0, FIRST_MS, None, b"another's")]])

@@ -10,8 +10,7 @@ from klog.client.positions import EARLIEST, LATEST
 from klog.client.raw_fetch import Range, RawCluster
 from klog.errors import CannotConnect, OffsetOutOfRange, UnknownTopicOrPartition
 from klog.names import TopicPartition
-from klog.record.batch import walk
-from klog.record.records import decode_batch
+from klog.record.records import records_in
 from tests.broker_fixture import RunningBroker
 from tests.spark.conftest import NewTopic, TopicOnBroker, make_messages
 
@@ -21,9 +20,8 @@ def read(cluster: RawCluster, wanted: Range, max_bytes: int = 1 << 20) -> list[i
     return [
         record.offset
         for records in cluster.fetch(wanted, max_bytes=max_bytes)
-        for position, _ in walk(records)
-        for record in decode_batch(records, position)
-        if wanted.from_offset <= record.offset < wanted.to_offset
+        for record in records_in(records, wanted.from_offset)
+        if record.offset < wanted.to_offset
     ]
 
 
@@ -116,7 +114,7 @@ def test_a_fetch_goes_on_after_the_broker_was_killed(make_broker: Callable[..., 
     found: list[int] = []
     with RawCluster(broker.bootstrap, timeout_s=30) as cluster:
         for number, records in enumerate(cluster.fetch(Range("t", 0, 0, offsets[-1] + 1), max_bytes=1)):
-            found += [record.offset for position, _ in walk(records) for record in decode_batch(records, position)]
+            found += [record.offset for record in records_in(records)]
             if number == 3:
                 broker.kill()
                 broker.start()

@@ -6,6 +6,7 @@ as a killed process is; also one whose append arrives and whose answer does not.
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Sequence
 from dataclasses import replace
@@ -21,7 +22,7 @@ from klog.record.provenance_header import Marker
 from klog.streams import part_writer
 from klog.streams.part_writer import PartPlan, PartWriter, Row, WrittenPart
 from klog.streams.stamp import Stamp, batch_of, place, source_of
-from klog.streams.topic_sink import murmur2, partition_of
+from klog.streams.topic_sink import murmur2, partition_of, room_of
 from klog.tools.copying.target import TargetLog
 from tests.spark.conftest import Message, NewTopic, TopicOnBroker, make_messages
 
@@ -241,6 +242,15 @@ def test_each_message_has_its_place_and_the_last_one_how_far(new_topic: NewTopic
     marks = [mark_of(one) for one in found]
     assert [mark and (batch_of(mark[1]), mark[1] & 0xFFFF_FFFF) for mark in marks] == [(7, 0), (7, 1), (7, 2)]
     assert {mark and mark[0] for mark in marks} == {source_of(QUERY, 0).key}
+
+
+def test_a_notebook_s_event_loop_is_in_nobody_s_way(new_topic: NewTopic) -> None:
+    topic = new_topic()
+
+    async def cell() -> int:
+        return room_of(topic.bootstrap, topic.name)
+
+    assert asyncio.run(cell()) > 0
 
 
 def test_no_broker_is_an_error(new_topic: NewTopic) -> None:

@@ -130,8 +130,8 @@ def test_one_process_runs_a_stream_and_its_end_is_seen(tmp_path: Path) -> None:
     assert status.state_of(folder, folder.progress()) == status.KILLED
     with folder.running():
         assert status.state_of(folder, None) == status.RUNNING
-    assert status.state_of(folder, Progress("", is_over=True)) == status.STOPPED
-    assert status.state_of(folder, Progress("", is_over=True, error="x")) == status.FAILED
+    assert status.state_of(folder, Progress(is_over=True)) == status.STOPPED
+    assert status.state_of(folder, Progress(is_over=True, error="x")) == status.FAILED
 
 
 def test_a_look_whether_a_stream_runs_does_not_keep_it_from_starting(tmp_path: Path) -> None:
@@ -276,7 +276,7 @@ def test_progress_is_that_of_spark() -> None:
         ],
         "sources": [{"endOffset": '{"offsets": {"a": {"0": 5}}}'}, {"endOffset": {"offsets": {"b": {"1": 6}}}}],
     }
-    found = running.after_batch(Progress("", late=1, error="before"), value)
+    found = running.after_batch(Progress(late=1, error="before"), value)
     assert (found.batch, found.batch_ms, found.rows, found.rows_per_s) == (7, 900, 90, 100.0)
     assert (found.state_rows, found.state_bytes, found.late, found.error) == (6, 11, 3, None)
     assert found.offsets == {"a": {"0": 5}, "b": {"1": 6}}
@@ -287,11 +287,11 @@ def test_the_lag_is_in_messages(new_topic: NewTopic) -> None:
     offsets = topic.produce(make_messages(10))
     topic.produce(make_messages(4), 1)
     with RawCluster(topic.bootstrap) as cluster:
-        assert status.lag(cluster, Progress("")) is None
-        assert status.lag(cluster, Progress("", offsets={topic.name: {"0": offsets[3]}})) == 7 + 4
-        assert status.lag(cluster, Progress("", offsets={"not-there": {"0": 1}})) is None
+        assert status.lag(cluster, Progress()) is None
+        assert status.lag(cluster, Progress(offsets={topic.name: {"0": offsets[3]}})) == 7 + 4
+        assert status.lag(cluster, Progress(offsets={"not-there": {"0": 1}})) is None
         topic.delete_before(offsets[5])
-        assert status.lag(cluster, Progress("", offsets={topic.name: {"0": offsets[3], "1": 0}})) is None
+        assert status.lag(cluster, Progress(offsets={topic.name: {"0": offsets[3], "1": 0}})) is None
 
 
 # --- The ends of a target ---

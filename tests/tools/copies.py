@@ -12,7 +12,7 @@ from klog.names import TopicPartition
 from klog.record.batch import walk
 from klog.record.codec import Codec
 from klog.record.provenance_header import HEADER_NAME
-from klog.record.records import Record, decode_batch
+from klog.record.records import Record, records_in
 from klog.tools.copying.cluster_endpoint import ClusterEndpoint
 
 T = TypeVar("T")
@@ -30,8 +30,7 @@ def everything(bootstrap: str, topic: str) -> dict[int, list[Record]]:
             wanted = Range(topic, one.partition, starts[one], ends[one])
             rows = found[one.partition] = []
             for run in cluster.fetch(wanted):
-                for position, _ in walk(run):
-                    rows += decode_batch(run, position)
+                rows += records_in(run)
     return found
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import re
@@ -301,17 +300,6 @@ def test_a_run_counts_what_is_new_and_another_tier_is_judged_by_it(stage: Stage)
     silent = stage.run(tier="copy", anew=True, publish=False)
     assert silent.read == 60
     assert len(stage.audit_messages()) == 2 + 4
-
-
-def test_runs_at_the_same_time_count_once(stage: Stage) -> None:
-    stage.begin(50)
-
-    async def both(cluster: Cluster) -> None:
-        options = RunOptions((stage.topic,), tier="copy", audit_topic=stage.audit_topic)
-        await asyncio.gather(audit_run.run(cluster, options), audit_run.run(cluster, options))
-
-    run(stage.bootstrap, both)
-    assert judged(stage.report(), "copy") == [(50, 0, 0, "ok")]
 
 
 def test_a_topic_that_was_made_anew_is_counted_anew(stage: Stage) -> None:

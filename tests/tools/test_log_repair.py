@@ -81,55 +81,6 @@ def test_a_broker_serves_what_was_repaired(log_dir: Path, stored: list[Stored]) 
     assert is_whole(log_dir)
 
 
-def test_a_torn_end_is_cut_and_kept(log_dir: Path, stored: list[Stored]) -> None:
-    last = stored[-1]
-    with last.file.open("r+b") as file:
-        file.truncate(last.position + last.size - 7)
-    torn = last.file.read_bytes()[last.position :]
-    plan = plan_repair(log_dir)
-    assert spans(plan.rows) == [("cut", last.address, last.end - 7)]
-    apply_repair(plan)
-    assert (folder_of(log_dir) / f"{last.address:020d}.cut").read_bytes() == torn
-    assert good(log_dir) == [(one.address, one.end) for one in stored[:-1]]
-    assert is_whole(log_dir)
-
-
-def test_a_lost_segment_is_recorded(log_dir: Path, stored: list[Stored]) -> None:
-    gone = stored[5].file
-    lost = [one for one in stored if one.file == gone]
-    gone.unlink()
-    apply_repair(plan_repair(log_dir))
-    holes = [row for row in verify(log_dir) if row.state == "hole"]
-    assert spans(holes) == [("hole", lost[0].address, lost[-1].end)]
-    assert good(log_dir) == [(one.address, one.end) for one in stored if one not in lost]
-    assert is_whole(log_dir)
-
-
-def test_the_damaged_end_of_a_closed_segment_is_kept(log_dir: Path, stored: list[Stored]) -> None:
-    first = stored[0].file
-    harmed = [one for one in stored if one.file == first][-1]
-    overwrite(first, harmed.position, b"\x00" * 30)
-    damaged_bytes = first.read_bytes()[harmed.position :]
-    apply_repair(plan_repair(log_dir))
-    kept = (folder_of(log_dir) / f"{harmed.address:020d}.damaged").read_bytes()
-    assert kept.partition(b"\n")[2] == damaged_bytes
-    assert good(log_dir) == [(one.address, one.end) for one in stored if one != harmed]
-    assert is_whole(log_dir)
-
-
-def test_bytes_that_reach_into_the_next_segment_are_cut_and_kept(log_dir: Path, stored: list[Stored]) -> None:
-    first = stored[0].file
-    end = first.stat().st_size
-    with first.open("ab") as file:
-        file.write(b"x" * 50)
-    plan = plan_repair(log_dir)
-    assert spans(plan.rows) == [("cut", end, end + 50)]
-    apply_repair(plan)
-    assert (folder_of(log_dir) / f"{end:020d}.cut").read_bytes() == b"x" * 50
-    assert good(log_dir) == [(one.address, one.end) for one in stored]
-    assert is_whole(log_dir)
-
-
 def test_damage_larger_than_any_buffer_is_kept_whole(log_dir: Path) -> None:
     with opened(log_dir) as held:
         log = held.log_or_create(ROWS, TOPIC_ID, LogConfig())

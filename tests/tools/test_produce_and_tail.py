@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
+from kafka.partitioner.default import murmur2
 
 from klog.admin import topics
 from klog.client.cluster import Cluster
@@ -20,7 +21,7 @@ from klog.tools.options import ProduceOptions, TailOptions
 from klog.tools.produce import Receipt, produce
 from klog.tools.tail import parse_partitions, tail
 from tests.broker_fixture import RunningBroker
-from tests.murmur2 import murmur2
+from tests.cli.runner import klog
 from tests.rows import each
 from tests.tools.verbs import Arrivals, make_topic, read, run, send
 
@@ -133,14 +134,6 @@ def test_the_line_that_shows_several_partitions_shows_what_was_sent(broker: Runn
     assert (name, flag, end) == (topic, "-o", "-e")
     shown, _ = read(broker.bootstrap, topic, offset=parse_range(position), until_end=True)
     assert shown == b"new\n" * 20
-
-
-def test_a_message_that_is_too_large_fails_and_the_others_go_in(broker: RunningBroker, topic: str) -> None:
-    make_topic(broker.bootstrap, topic, max_message_bytes="5000")
-    receipt = send(broker.bootstrap, topic, b"a\n" + b"x" * 20_000 + b"\nb\n", batch_messages=1)
-    assert (receipt.messages, receipt.failed) == (2, 1)
-    assert {"20,000", "5,000", "max.message.bytes=N"} <= set(re.findall(r"[\w.,=]+\w", receipt.first_error or ""))
-    assert read(broker.bootstrap, topic, offset=all_of())[0] == b"a\nb\n"
 
 
 def test_a_missing_topic_is_refused_with_those_called_nearly_so(broker: RunningBroker, topic: str) -> None:
@@ -343,8 +336,8 @@ def test_an_offset_outside_the_log_is_told(broker: RunningBroker, topic: str) ->
 
 
 def test_a_missing_topic_is_not_made_by_reading(broker: RunningBroker, topic: str) -> None:
-    with pytest.raises(UnknownTopicOrPartition):
-        read(broker.bootstrap, topic)
+    missing = klog("tail", topic, "-B", broker.bootstrap)
+    assert missing.code == 1 and "does not exist" in missing.stderr and "waiting" not in missing.stderr
     make_topic(broker.bootstrap, f"{topic}-b")
     with pytest.raises(UnknownTopicOrPartition, match=r"\b1 partition.*partition 3"):
         read(broker.bootstrap, f"{topic}-b", partitions=(3,))

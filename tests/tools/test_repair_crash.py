@@ -8,7 +8,7 @@ from typing import Any
 
 from klog.errors import StorageError
 from klog.storage.filesystem import OsFileSystem
-from klog.tools.log_files import dump
+from klog.tools.log_files import dump, verify
 from klog.tools.log_repair import apply_repair, plan_repair
 from tests.tools.log_folders import Stored, fill, folder_of, overwrite
 
@@ -72,7 +72,7 @@ def test_cut_off_at_every_step(tmp_path: Path) -> None:
             Path(fault.file).read_bytes()[fault.address - int(Path(fault.file).stem) :][: fault.bytes]
             for fault in plan.folders[0].faults
         ]
-        assert len(lost) == 5
+        assert [row.state for row in plan.rows] == ["hole", "hole", "hole", "cut", "cut"]
         try:
             apply_repair(plan, CutOff(OsFileSystem(), [steps]))
         except _CutOffError:
@@ -85,6 +85,8 @@ def test_cut_off_at_every_step(tmp_path: Path) -> None:
         beside = [file.read_bytes() for kind in ("*.cut", "*.damaged") for file in folder_of(log_dir).glob(kind)]
         assert all(any(kept.endswith(data) for kept in beside) for data in lost), f"cut off before step {steps}"
         if not was_cut_off:
+            assert all(Path(row.file).read_bytes().endswith(data) for row, data in zip(plan.rows, lost, strict=True))
+            assert not any(row.is_fault for row in verify(log_dir))
             break
         steps += 1
     assert steps > 30

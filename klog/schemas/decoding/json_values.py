@@ -330,11 +330,9 @@ def _date(value: Any) -> Any:
     if type(value) is str:
         return _parsed(date.fromisoformat, "a date as 2026-03-01", value)
     found = _whole(32)(value)
-    return date(1970, 1, 1) + timedelta(days=found) if abs(found) < 700_000 else _too_far(value)
-
-
-def _too_far(value: Any) -> Any:
-    raise not_a("a date within the years 1 to 9999", value)
+    if abs(found) >= 700_000:
+        raise not_a("a date within the years 1 to 9999", value)
+    return date(1970, 1, 1) + timedelta(days=found)
 
 
 def _parsed(parse: Callable[[str], Any], wanted: str, value: str) -> Any:

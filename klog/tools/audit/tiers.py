@@ -9,11 +9,10 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from klog.admin.settings import setting_of
-from klog.client import leader_requests
 from klog.client.cluster import Cluster
 from klog.client.positions import Anchor, Position
-from klog.client.resolve import bounds, resolve
-from klog.errors import OffsetOutOfRange, Refused, UnknownTopicOrPartition, UsageError
+from klog.client.resolve import bounds, resolve, total_in
+from klog.errors import Refused, UnknownTopicOrPartition, UsageError
 from klog.names import TopicPartition
 from klog.tools.audit.compare import Judgement, State, by_number, by_stamps
 from klog.tools.audit.ledger import Ledger
@@ -105,9 +104,10 @@ class ClusterTier(Tier):
         self._note(f"{self.name}: reading the stamps of {topic}: {len(windows)} windows")
         try:
             at = await offsets_at(self._cluster, topic, [begin_ms, end_ms + width])
-            ends = await ends_of(self._cluster, topic)
+            within = await bounds(self._cluster, (await self._cluster.topic(topic)).names())
         except UnknownTopicOrPartition as error:
             return {window: self._nothing(window, error.message) for window in windows}
+        ends = {one: found.end for one, found in within.items()}
         begins, middle = at[begin_ms], at[end_ms + width]
         tally = Tally(width)
         await self._tally(tally, begins, middle)
@@ -238,11 +238,6 @@ async def offsets_at(cluster: Cluster, topic: str, times_ms: Iterable[int]) -> d
     return dict(zip(times, await asyncio.gather(*map(ask, times)), strict=True))
 
 
-async def ends_of(cluster: Cluster, topic: str) -> Offsets:
-    within = await bounds(cluster, (await cluster.topic(topic)).names())
-    return {one: found.end for one, found in within.items()}
-
-
 async def count_windows(
     cluster: Cluster, topic: str, starts_ms: Iterable[int], window_ms: int
 ) -> dict[int, int | None]:
@@ -259,13 +254,8 @@ async def count_windows(
     async def count(start_ms: int) -> int | None:
         ends = offsets[start_ms + window_ms]
         spans = {one: (begin, ends[one]) for one, begin in offsets[start_ms].items() if begin < ends[one]}
-        try:
-            async with limit:
-                counts = (await cluster.ask_leaders(spans, leader_requests.count_messages)).values()
-        except OffsetOutOfRange:
-            return None  # retention has come between the two questions
-        messages = [None if one is None else one.messages for one in counts]
-        return None if None in messages else sum(filter(None, messages))
+        async with limit:
+            return await total_in(cluster, spans)
 
     return dict(zip(starts, await asyncio.gather(*map(count, starts)), strict=True))
 

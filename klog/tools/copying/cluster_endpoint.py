@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -150,10 +150,8 @@ class ClusterEndpoint:
         await asyncio.sleep(PAUSE_S)
         is_silent = isinstance(error, TimedOut)  # the connection stands, but the broker is silent
         if is_silent or (isinstance(error, AWAY) and now - since > RENEW_AFTER_S):
-            try:
+            with suppress(CannotConnect):  # the next caller tries again
                 await self.renew(used)
-            except CannotConnect:
-                pass  # the next caller tries again
 
     def fine(self) -> None:
         """Something has worked."""

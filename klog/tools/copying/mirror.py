@@ -326,23 +326,20 @@ class _Leg:
         return self._lags.get(one)
 
     def rows(self, is_over: bool) -> list[MirrorRow]:
-        rows = []
         carrier = self._mirror.carrier
-        for one, copy in sorted(self.copies.items()):
-            rows.append(
-                MirrorRow(
-                    self._name,
-                    one.topic,
-                    one.partition,
-                    copy.messages,
-                    0 if is_over else copy.rate(),
-                    self._lag(one, copy),
-                    copy.position,
-                    copy.target_end,
-                    0 if carrier is None else carrier.count(copy.source),
-                )
+        return [
+            MirrorRow(
+                self._name,
+                *one,
+                copy.messages,
+                0 if is_over else copy.rate(),
+                self._lag(one, copy),
+                copy.position,
+                copy.target_end,
+                0 if carrier is None else carrier.count(copy.source),
             )
-        return rows
+            for one, copy in sorted(self.copies.items())
+        ]
 
 
 async def mirrored_offsets(

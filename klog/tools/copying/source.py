@@ -22,9 +22,8 @@ from collections.abc import Iterator
 from klog.client.resolve import bounds
 from klog.errors import KlogError, OffsetOutOfRange, UnknownTopicOrPartition
 from klog.names import TopicPartition
-from klog.record.batch import walk
 from klog.record.provenance_header import Copy
-from klog.record.records import Record, each_record
+from klog.record.records import Record, records_in
 from klog.tools.copying.cluster_endpoint import AWAY, PAUSE_S, ClusterEndpoint, Fetched, fetch
 
 POLL_MS = 500
@@ -284,11 +283,5 @@ class Originals:
         if fetched.after < 0:
             return False
         self._after = fetched.after
-        self._records = _messages(fetched.run)
+        self._records = records_in(fetched.run)
         return True
-
-
-def _messages(run: memoryview) -> Iterator[Record]:
-    for position, header in walk(run):
-        if header.count and not header.is_control:
-            yield from each_record(run, position)

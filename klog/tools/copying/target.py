@@ -38,6 +38,7 @@ from collections.abc import AsyncIterator
 from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
+from klog.client import partition_requests
 from klog.client.answers import error_in
 from klog.client.cluster import Cluster
 from klog.errors import (
@@ -345,19 +346,7 @@ class TargetLog:
         base = end = -1
         for position, header in walk(records):
             batch = records[position : position + header.size_bytes]
-            asked = codec.request(
-                ApiKey.PRODUCE,
-                channel.version_for(ApiKey.PRODUCE, 8, 3),
-                transactional_id=None,
-                acks=-1,
-                timeout=int(COMMIT_TIMEOUT_S * 1000),
-                topic_data=[
-                    {
-                        "name": self.partition.topic,
-                        "partition_data": [{"index": self.partition.partition, "records": batch}],
-                    }
-                ],
-            )
+            asked = partition_requests.produce(channel, self.partition, batch, timeout_ms=int(COMMIT_TIMEOUT_S * 1000))
             answer = await channel.request(asked, timeout_s=COMMIT_TIMEOUT_S + ANSWER_GRACE_S)
             one = answer.responses[0].partition_responses[0]
             if error := error_in(one):
