@@ -16,10 +16,7 @@ ZooKeeper from `add` on, and close the nodes that they create from `close` on.
 
 from __future__ import annotations
 
-import os
 import re
-import stat
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +30,7 @@ from klog.errors import NoSuchThing, Refused
 from klog.names import host_port
 from klog.security.client_security import PLAINTEXT
 from klog.security.principal import ANONYMOUS
+from klog.storage.filesystem import OsFileSystem
 
 LISTENER: Final = "SASL_SSL"
 ADD, CLOSE = "klog security add", "klog security close"
@@ -123,23 +121,9 @@ def _secured(before: BrokerConfig, folder: Path, address: str) -> dict[str, str]
 
 
 def _write(path: Path, above: str, command: str, block: Mapping[str, str]) -> list[SettingWritten]:
-    """In the place of the file, whole or not at all. It has a password now: for its owner's eyes alone."""
+    """In the place of the file, which has a password now: for its owner's eyes alone."""
     lines = [f"{name}={value}".replace("\\", "\\\\") for name, value in block.items()]
     text = "\n".join((above, f"# >>> {command}", *lines, f"# <<< {command}", ""))
     BrokerConfig.parse(parse_properties(text, source=str(path)), str(path))
-    target = path.resolve()
-    descriptor, made = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)  # 0600
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            old = target.stat()
-            if os.geteuid() == 0:
-                os.fchown(descriptor, old.st_uid, old.st_gid)
-            os.fchmod(descriptor, stat.S_IMODE(old.st_mode) & 0o700)
-            os.fsync(descriptor)
-        Path(made).replace(target)
-    except BaseException:
-        Path(made).unlink()
-        raise
+    OsFileSystem().replace(str(path.resolve()), text.encode(), private=True)
     return [SettingWritten(name, HIDDEN if name in SECRETS else value) for name, value in block.items()]

@@ -52,6 +52,9 @@ TURNS_TO_NOTICE = 5
 A = TypeVar("A")
 Q = TypeVar("Q")
 
+Ask = Callable[[Channel, dict[TopicPartition, Q]], Awaitable[dict[TopicPartition, A | KlogError]]]
+"""Asks one broker about its share of partitions, with a question each; an answer or an error for each."""
+
 
 class Cluster:
     """One cluster, as one command sees it; made by `connect`."""
@@ -125,8 +128,9 @@ class Cluster:
 
     def tasks(self) -> set[asyncio.Task[Any]]:
         """The tasks of its connections, which end with them."""
-        opened = [task.result() for task in self._channels.values() if _has_opened(task)]
-        return {channel.receiving for channel in (self._any, *opened)} | set(self._channels.values())
+        tasks = set(self._channels.values())
+        opened = [one.result() for one in tasks if one.done() and not one.cancelled() and one.exception() is None]
+        return {channel.receiving for channel in (self._any, *opened)} | tasks
 
     @property
     def is_klog(self) -> bool:
@@ -275,15 +279,14 @@ class Cluster:
     async def to_leaders(
         self,
         wanted: Mapping[TopicPartition, Q],
-        ask: Callable[[Channel, dict[TopicPartition, Q]], Awaitable[dict[TopicPartition, A | KlogError]]],
+        ask: Ask[Q, A],
         *,
         wait_for_leader: bool = False,
     ) -> dict[TopicPartition, A | KlogError]:
         """Ask each partition's leader, all leaders at once. Returns an answer or an error for each partition.
 
-        ``ask`` sends one broker its share and returns an answer or an error for each partition. Partitions with the
-        answer "not me" or "not now" are asked about again, with fresh metadata, until the time-out. A partition
-        without a leader is an error at once, unless ``wait_for_leader``.
+        Partitions with the answer "not me" or "not now" are asked about again, with fresh metadata, until the time-out.
+        A partition without a leader is an error at once, unless ``wait_for_leader``.
         """
         found: dict[TopicPartition, A | KlogError] = {}
         todo = dict(wanted)
@@ -316,21 +319,12 @@ class Cluster:
                 fresh = True
         return found
 
-    async def ask_leaders(
-        self,
-        wanted: Mapping[TopicPartition, Q],
-        ask: Callable[[Channel, dict[TopicPartition, Q]], Awaitable[dict[TopicPartition, A | KlogError]]],
-    ) -> dict[TopicPartition, A]:
+    async def ask_leaders(self, wanted: Mapping[TopicPartition, Q], ask: Ask[Q, A]) -> dict[TopicPartition, A]:
         """As `to_leaders`, and leaders are waited for; the first error is raised."""
         answers = await self.to_leaders(wanted, ask, wait_for_leader=True)
         return {one: or_raise(answer) for one, answer in answers.items()}
 
-    async def to_leader(
-        self,
-        partition: TopicPartition,
-        question: Q,
-        ask: Callable[[Channel, dict[TopicPartition, Q]], Awaitable[dict[TopicPartition, A | KlogError]]],
-    ) -> A:
+    async def to_leader(self, partition: TopicPartition, question: Q, ask: Ask[Q, A]) -> A:
         """As `ask_leaders`, for one partition."""
         return (await self.ask_leaders({partition: question}, ask))[partition]
 
@@ -342,10 +336,7 @@ class Cluster:
         return LeaderNotAvailable(f"{one} has no leader at the moment") if leader is None else leader
 
     async def _ask_share(
-        self,
-        broker_id: int,
-        share: dict[TopicPartition, Q],
-        ask: Callable[[Channel, dict[TopicPartition, Q]], Awaitable[dict[TopicPartition, A | KlogError]]],
+        self, broker_id: int, share: dict[TopicPartition, Q], ask: Ask[Q, A]
     ) -> dict[TopicPartition, A | KlogError]:
         try:
             return await ask(await self.channel(broker_id), share)
@@ -396,10 +387,6 @@ class Cluster:
     ) -> Any:
         version = channel.version_for(key, highest, lowest)
         return await channel.request(codec.request(key, version, **fields), timeout_s=wait_s)
-
-
-def _has_opened(task: asyncio.Task[Channel]) -> bool:
-    return task.done() and not task.cancelled() and task.exception() is None
 
 
 def _is_not_controller(answer: Any) -> bool:

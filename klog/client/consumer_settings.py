@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from klog.client.security_files import as_librdkafka, read_security
 from klog.client.zookeeper_access import without_access
-from klog.config.setting import INT_MAX, Setting, Table, at_least, at_least_or_off, between, described, one_of, text_of
+from klog.config.setting import INT_MAX, Setting, at_least, at_least_or_off, between, one_of, text_of
 from klog.coordination.zookeeper_access import ZooKeeperAccess
 from klog.errors import InvalidConfig
 from klog.security.client_security import ClientSecurity
@@ -22,13 +22,10 @@ from klog.security.client_security import ClientSecurity
 SMALLEST: Final = ("smallest", "earliest")
 LARGEST: Final = ("largest", "latest")
 
-_TABLE: Final[Table] = {
+SETTINGS: Final = (
     # --- who it is
-    Setting("consumer.id", "string", None): (
-        "A name of its own in the registry, instead of host and time; eight digits follow it.",
-        "the consumer's id",
-    ),
-    Setting("client.id", "string", None): ("What brokers log about its requests; the group's name.", "sent to brokers"),
+    Setting("consumer.id", "string", None),
+    Setting("client.id", "string", None),
     # --- ZooKeeper
     Setting(
         "zookeeper.session.timeout.ms",
@@ -36,101 +33,55 @@ _TABLE: Final[Table] = {
         6000,
         at_least(100),
         aliases=("session.timeout.ms", "zk.sessiontimeout.ms"),
-    ): (
-        "How long ZooKeeper waits for a consumer that is silent before its partitions go to others.",
-        "the session's time-out",
     ),
-    Setting("zookeeper.connection.timeout.ms", "ms", 6000, at_least(1), aliases=("zk.connectiontimeout.ms",)): (
-        "How long a consumer that begins waits for ZooKeeper.",
-        "the first connection's limit",
-    ),
-    Setting("zookeeper.sync.time.ms", "ms", 2000): ("How far a follower of ZooKeeper may be behind.", "none"),
+    Setting("zookeeper.connection.timeout.ms", "ms", 6000, at_least(1), aliases=("zk.connectiontimeout.ms",)),
+    Setting("zookeeper.sync.time.ms", "ms", 2000),
     # --- offsets
-    Setting("auto.commit.enable", "bool", True, aliases=("enable.auto.commit", "autocommit.enable")): (
-        "Whether what streams have delivered is committed by itself.",
-        "commits at each interval, before partitions are given up, and at shutdown",
-    ),
-    Setting("auto.commit.interval.ms", "ms", 5000, at_least(1), aliases=("autocommit.interval.ms",)): (
-        "Time between two automatic commits: what an unclean end may repeat. 0.8's default is 60000.",
-        "the pace of commits",
-    ),
-    Setting("auto.offset.reset", "enum", "largest", one_of(*SMALLEST, *LARGEST), aliases=("autooffset.reset",)): (
-        "Where a group begins that has committed nothing, or whose messages retention has removed.",
-        "smallest: what there is; largest: what comes. A topic made after the consumer is read from its start",
-    ),
-    Setting("offsets.storage", "enum", "zookeeper", one_of("zookeeper")): ("Where offsets are kept.", "none"),
-    Setting("offsets.commit.max.retries", "int", 5): ("A commit is tried until ZooKeeper's time-out.", "none"),
-    Setting("offsets.channel.backoff.ms", "ms", 1000): ("Offsets are in ZooKeeper.", "none"),
-    Setting("offsets.channel.socket.timeout.ms", "ms", 10000): ("Offsets are in ZooKeeper.", "none"),
-    Setting("dual.commit.enabled", "bool", False): ("Offsets are in ZooKeeper.", "none"),
+    Setting("auto.commit.enable", "bool", True, aliases=("enable.auto.commit", "autocommit.enable")),
+    Setting("auto.commit.interval.ms", "ms", 5000, at_least(1), aliases=("autocommit.interval.ms",)),
+    Setting("auto.offset.reset", "enum", "largest", one_of(*SMALLEST, *LARGEST), aliases=("autooffset.reset",)),
+    Setting("offsets.storage", "enum", "zookeeper", one_of("zookeeper")),
+    Setting("offsets.commit.max.retries", "int", 5),
+    Setting("offsets.channel.backoff.ms", "ms", 1000),
+    Setting("offsets.channel.socket.timeout.ms", "ms", 10000),
+    Setting("dual.commit.enabled", "bool", False),
     # --- the group
-    Setting("rebalance.max.retries", "int", 50, at_least(1), aliases=("rebalance.retries.max",)): (
-        "Tries of a rebalance while others hold on to their partitions. With the back-off it outlasts a session.",
-        "after the first rebalance's last try RebalanceFailed; later ones go on",
-    ),
-    Setting("rebalance.backoff.ms", "ms", 200, at_least(1)): (
-        "The wait between two tries of a rebalance. 0.8's default is 2000.",
-        "the wait after a conflict",
-    ),
-    Setting("partition.assignment.strategy", "enum", "range", one_of("range")): (
-        "How partitions are divided among the threads of a group.",
-        "none",
-    ),
-    Setting("exclude.internal.topics", "bool", True): (
-        "Whether filters skip topics that begin with __ or klog.",
-        "they do, or not",
-    ),
+    Setting("rebalance.max.retries", "int", 50, at_least(1), aliases=("rebalance.retries.max",)),
+    Setting("rebalance.backoff.ms", "ms", 200, at_least(1)),
+    Setting("partition.assignment.strategy", "enum", "range", one_of("range")),
+    Setting("exclude.internal.topics", "bool", True),
     # --- streams
-    Setting("consumer.timeout.ms", "ms", -1, at_least_or_off(0)): (
-        "How long a stream waits for a message; -1: for ever.",
-        "ConsumerTimeout after it",
-    ),
-    Setting("queued.max.message.chunks", "int", 2, at_least(1), aliases=("queuedchunks.max",)): (
-        "Chunks, of at most fetch.message.max.bytes each, that a stream has fetched ahead.",
-        "what librdkafka keeps for a stream",
-    ),
+    Setting("consumer.timeout.ms", "ms", -1, at_least_or_off(0)),
+    Setting("queued.max.message.chunks", "int", 2, at_least(1), aliases=("queuedchunks.max",)),
     Setting(
         "fetch.message.max.bytes",
         "bytes",
         1048576,
         between(1, INT_MAX),
         aliases=("max.partition.fetch.bytes", "fetch.size"),
-    ): ("Bytes of one chunk of one partition; a larger message comes all the same.", "the size of a chunk"),
-    Setting("fetch.min.bytes", "bytes", 1, between(1, 100_000_000)): ("Bytes for which a fetch waits.", "as Kafka's"),
-    Setting("fetch.wait.max.ms", "ms", 100, between(0, 300_000), aliases=("fetch.max.wait.ms",)): (
-        "How long a fetch waits at a broker.",
-        "as Kafka's",
     ),
-    Setting("check.crcs", "bool", True): (
-        "Whether batches are checked when they are read.",
-        "CorruptBatch instead of wrong bytes",
-    ),
-    Setting("num.consumer.fetchers", "int", 1): ("Each stream fetches for itself.", "none"),
-    Setting("max.poll.records", "int", 500): ("A stream gives one message at a time.", "none"),
-    Setting("max.poll.interval.ms", "ms", 300000): ("A stream may be left alone for as long as you like.", "none"),
-    Setting("heartbeat.interval.ms", "ms", 3000): ("The session with ZooKeeper is the sign of life.", "none"),
+    Setting("fetch.min.bytes", "bytes", 1, between(1, 100_000_000)),
+    Setting("fetch.wait.max.ms", "ms", 100, between(0, 300_000), aliases=("fetch.max.wait.ms",)),
+    Setting("check.crcs", "bool", True),
+    Setting("num.consumer.fetchers", "int", 1),
+    Setting("max.poll.records", "int", 500),
+    Setting("max.poll.interval.ms", "ms", 300000),
+    Setting("heartbeat.interval.ms", "ms", 3000),
     # --- the network
-    Setting("socket.timeout.ms", "ms", 30000, between(10, 300_000), aliases=("request.timeout.ms",)): (
-        "How long an answer of a broker may take.",
-        "a connection is given up after it",
-    ),
+    Setting("socket.timeout.ms", "ms", 30000, between(10, 300_000), aliases=("request.timeout.ms",)),
     Setting(
         "socket.receive.buffer.bytes",
         "bytes",
         0,
         between(0, 100_000_000),
         aliases=("receive.buffer.bytes", "socket.buffersize"),
-    ): ("The socket's buffer; 0: the system's.", "as Kafka's"),
-    Setting("refresh.leader.backoff.ms", "ms", 200, between(1, 60_000), aliases=("retry.backoff.ms",)): (
-        "The wait before leaders are asked for again.",
-        "as Kafka's",
     ),
-    Setting("metadata.max.age.ms", "ms", 300000, between(10, 3_600_000)): (
-        "How long leaders are used before the metadata is read again.",
-        "as Kafka's",
-    ),
-}
-"""In the order of the documentation. Defaults that differ from 0.8's are marked in the text."""
+    Setting("refresh.leader.backoff.ms", "ms", 200, between(1, 60_000), aliases=("retry.backoff.ms",)),
+    Setting("metadata.max.age.ms", "ms", 300000, between(10, 3_600_000)),
+)
+"""In the order of docs/library.md, which says what each means, and which have no effect here."""
+
+_BY_NAME: Final = {name: one for one in SETTINGS for name in (one.name, *one.aliases)}
 
 CHUNK_BYTES_MAX: Final = 1_000_000_000
 """librdkafka's bound of ``fetch.message.max.bytes``; a larger chunk is as good as this one."""
@@ -151,11 +102,6 @@ NO_USE: Final[Mapping[str, str]] = {
     "enable.partition.eof": "a stream has no end; see consumer_timeout_ms",
 }
 """Settings that klog refuses, and the alternative."""
-
-SETTINGS: Final = described(_TABLE)
-_BY_NAME: Final[Mapping[str, Setting]] = {
-    name: setting for setting in SETTINGS for name in (setting.name, *setting.aliases)
-}
 
 
 @dataclass(frozen=True, slots=True)

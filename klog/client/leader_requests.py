@@ -51,6 +51,13 @@ async def list_offsets(
     }
 
 
+def both_ends(start: FoundOffset | KlogError, end: FoundOffset | KlogError) -> tuple[int, int] | KlogError:
+    """The offsets of a partition's EARLIEST and LATEST, or the first error."""
+    if isinstance(start, KlogError):
+        return start
+    return end if isinstance(end, KlogError) else (start.offset or 0, end.offset or 0)
+
+
 async def count_messages(
     channel: Channel, share: Mapping[TopicPartition, tuple[int, int]]
 ) -> dict[TopicPartition, Counted | KlogError | None]:
@@ -88,17 +95,12 @@ async def measure(
     if ApiKey.COUNT_MESSAGES not in channel.versions:
         starts = await list_offsets(channel, dict.fromkeys(share, EARLIEST))
         ends = await list_offsets(channel, dict.fromkeys(share, LATEST))
-        return {one: _ends(start, ends[one]) for one, start in starts.items()}
+        pairs = {one: both_ends(start, ends[one]) for one, start in starts.items()}
+        return {one: pair if isinstance(pair, KlogError) else Measured(*pair) for one, pair in pairs.items()}
     asked = {one: list(offsets) for one, offsets in share.items()}
     ranges = {one: [(first, LATEST) for first in (EARLIEST, *offsets)] for one, offsets in asked.items()}
     answer = await channel.request(partition_requests.count_messages(ranges))
     return {one: _measured(one, asked[one], found) for one, found in ranges_by_partition(answer.topics).items()}
-
-
-def _ends(start: FoundOffset | KlogError, end: FoundOffset | KlogError) -> Measured | KlogError:
-    if isinstance(start, KlogError):
-        return start
-    return end if isinstance(end, KlogError) else Measured(start.offset or 0, end.offset or 0)
 
 
 def _measured(one: TopicPartition, asked: Sequence[int], answers: Sequence[Any]) -> Measured | KlogError:

@@ -181,7 +181,7 @@ class Membership:
                     f"{'is' if len(strange) == 1 else 'are'} not read by this consumer, which cannot commit there"
                 )
             mine = {one: self.owned[one] for one in offsets}
-            return ownership_fence.commit(self.zookeeper, self.group, self._writer, mine, offsets) if mine else set()
+            return ownership_fence.commit(self.zookeeper, self.group, self._writer, mine, offsets)
 
     def release(self, partitions: Collection[TopicPartition], offsets: Mapping[TopicPartition, int]) -> None:
         """Give up these partitions, and commit their offsets with the same write. Skips those that another has taken.
@@ -190,8 +190,6 @@ class Membership:
         """
         with self._writing:
             mine = {one: self.owned[one] for one in partitions if one in self.owned}
-            if not mine:
-                return
             written = {one: offset for one, offset in offsets.items() if one in mine}
             lost = ownership_fence.commit(self.zookeeper, self.group, self._writer, mine, written, release=True)
             if lost:
@@ -210,10 +208,8 @@ class Membership:
         with self._writing:
             mine = {one: self.owned[one] for one in offsets if one in self.owned}
             self._writer.forget(self.group)
-            if mine:
-                ownership_fence.commit(self.zookeeper, self.group, self._writer, mine, offsets)
+            ownership_fence.commit(self.zookeeper, self.group, self._writer, mine, offsets)
             # If our entry was removed while the session lives, our owner nodes still exist: remove them.
             standing = ownership_fence.standing(self.zookeeper, self.group, self.owned)
-            if standing:
-                ownership_fence.commit(self.zookeeper, self.group, self._writer, standing, {}, release=True)
+            ownership_fence.commit(self.zookeeper, self.group, self._writer, standing, {}, release=True)
             self.owned = {}

@@ -77,10 +77,7 @@ class PartitionChoice:
                 count = len(found.partitions)
                 self._partitions[topic] = now + self._age_s, led or list(range(count)), count
                 return self._partitions[topic][1:]
-            if time.monotonic() > deadline or (found.error is not None and not _may_appear(found.error)):
-                raise error_from(found.error, topic) if found.error else UnknownTopicOrPartition(f"no topic {topic!r}")
+            failure = error_from(found.error, topic) if found.error else None
+            if time.monotonic() > deadline or (failure is not None and not failure.retriable):
+                raise failure or UnknownTopicOrPartition(f"no topic {topic!r}")
             time.sleep(LOOK_EVERY_S)
-
-
-def _may_appear(error: Any) -> bool:
-    return error_from(error, "").retriable

@@ -40,6 +40,9 @@ class Anchor(Enum):
     TIME = "time"
 
 
+_SIGNS = {Anchor.OFFSET: "", Anchor.FORWARD: "+", Anchor.BACK: "-", Anchor.TIME: "@"}
+
+
 class Position(NamedTuple):
     """``value``: the offset, the number of messages, or the time in ms; 0 for the start and the end."""
 
@@ -47,17 +50,8 @@ class Position(NamedTuple):
     value: int = 0
 
     def __str__(self) -> str:
-        match self.anchor:
-            case Anchor.START | Anchor.END:
-                return str(self.anchor.value)
-            case Anchor.OFFSET:
-                return str(self.value)
-            case Anchor.FORWARD:
-                return f"+{self.value}"
-            case Anchor.BACK:
-                return f"-{self.value}"
-            case Anchor.TIME:
-                return f"@{self.value}"
+        sign = _SIGNS.get(self.anchor)
+        return self.anchor.value if sign is None else f"{sign}{self.value}"
 
     def counted(self, start: int, end: int) -> tuple[int, int]:
         """In a log with these ends: an offset, and how many messages behind it; negative: before it. Not of a time."""

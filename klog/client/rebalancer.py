@@ -302,8 +302,6 @@ class Rebalancer:
 
     def _give_up(self, partitions: Collection[TopicPartition]) -> None:
         """Stop reading these partitions, commit their delivered offsets, release them."""
-        if not partitions:
-            return
         self._left.update(self._take([one for one in partitions if one in self._reading], in_hand=True))
         offsets = {one: self._left[one] for one in partitions if one in self._left}
         self._pending.difference_update(partitions)

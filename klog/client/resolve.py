@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from klog.client import leader_requests
 from klog.client.answers import or_raise
 from klog.client.cluster import Cluster
+from klog.client.leader_requests import FoundOffset
 from klog.client.one_message import first_timestamp
 from klog.client.partition_requests import REPLICA
 from klog.client.positions import EARLIEST, LATEST, Anchor, Position
 from klog.errors import KlogError
 from klog.names import TopicPartition
+
+Found = Mapping[TopicPartition, FoundOffset | KlogError]
 
 
 class Bounds(NamedTuple):
@@ -33,8 +36,7 @@ async def bounds(cluster: Cluster, names: Collection[TopicPartition]) -> dict[To
         cluster.to_leaders(dict.fromkeys(names, which), leader_requests.list_offsets, wait_for_leader=True)
         for which in (EARLIEST, LATEST)
     ]
-    found = _bounds(*await asyncio.gather(starts, ends))
-    return {one: or_raise(answer) for one, answer in found.items()}
+    return _bounds(*await asyncio.gather(starts, ends))
 
 
 async def replica_bounds(
@@ -46,17 +48,12 @@ async def replica_bounds(
         await leader_requests.list_offsets(channel, dict.fromkeys(names, which), replica_id=REPLICA)
         for which in (EARLIEST, LATEST)
     ]
-    return {one: or_raise(found) for one, found in _bounds(starts, ends).items()}
+    return _bounds(starts, ends)
 
 
-def _bounds(starts: Mapping[TopicPartition, Any], ends: Mapping[TopicPartition, Any]) -> dict[TopicPartition, Any]:
+def _bounds(starts: Found, ends: Found) -> dict[TopicPartition, Bounds]:
     """Of what two ListOffsets have found."""
-    found: dict[TopicPartition, Any] = {}
-    for one in starts:
-        pair = starts[one], ends[one]
-        failed = next((answer for answer in pair if isinstance(answer, KlogError)), None)
-        found[one] = failed or Bounds(*(answer.offset or 0 for answer in pair))
-    return found
+    return {one: Bounds(*or_raise(leader_requests.both_ends(start, ends[one]))) for one, start in starts.items()}
 
 
 async def resolve(
@@ -69,9 +66,11 @@ async def resolve(
     times = {one: position.value for one, position in positions.items() if position.anchor is Anchor.TIME}
     counted = {one: position.counted(*within[one]) for one, position in positions.items() if one not in times}
     found = {one: place for one, (place, _) in counted.items()}
-    for one, offset in (await _list_offsets(cluster, times)).items():
-        found[one] = within[one].end if offset is None else offset
-    found |= await _find(cluster, {one: wanted for one, wanted in counted.items() if wanted[1]})
+    for one, at in (await cluster.ask_leaders(times, leader_requests.list_offsets)).items():
+        found[one] = within[one].end if at.offset is None else at.offset
+    steps = {one: step for one, step in counted.items() if step[1]}
+    for one, offset in (await cluster.ask_leaders(steps, leader_requests.find_message)).items():
+        found[one] = sum(steps[one]) if offset is None else offset
     return {one: min(max(offset, within[one].start), within[one].end) for one, offset in found.items()}
 
 
@@ -95,13 +94,3 @@ async def total_in(cluster: Cluster, spans: Mapping[TopicPartition, tuple[int, i
     """How many messages lie in all of them together; None where that of one is not known."""
     counts = (await messages_in(cluster, spans)).values()
     return None if None in counts else sum(filter(None, counts))
-
-
-async def _list_offsets(cluster: Cluster, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
-    answers = await cluster.ask_leaders(times, leader_requests.list_offsets)
-    return {one: answer.offset for one, answer in answers.items()}
-
-
-async def _find(cluster: Cluster, steps: Mapping[TopicPartition, tuple[int, int]]) -> dict[TopicPartition, int]:
-    answers = await cluster.ask_leaders(steps, leader_requests.find_message)
-    return {one: sum(steps[one]) if offset is None else offset for one, offset in answers.items()}

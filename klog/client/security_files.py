@@ -4,7 +4,6 @@ librdkafka gets them."""
 from __future__ import annotations
 
 import logging
-from codecs import BOM_UTF8
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any, Final
 from klog.errors import InvalidConfig, KlogError, NoSuchThing, UsageError
 from klog.net.login import read_token
 from klog.security.bearer import OAUTHBEARER
-from klog.security.certificates import pem_of_pkcs12
+from klog.security.certificates import pem_of
 from klog.security.client_security import (
     LOCATIONS,
     PLAINTEXT,
@@ -28,10 +27,6 @@ log = logging.getLogger(__name__)
 
 FILE_BYTES_MAX: Final = 4 << 20
 """Of a file of certificates. All authorities that a system believes are 230 KB."""
-
-_PASSWORDS: Final = {"ssl.truststore.location": "ssl.truststore.password"}
-_PKCS12: Final = (".p12", ".pfx")
-_JKS_MAGIC: Final = b"\xfe\xed\xfe\xed"
 
 
 def read_security(given: Mapping[str, str], source: str, token_command: tuple[str, ...] = ()) -> ClientSecurity:
@@ -77,34 +72,14 @@ def _texts(given: Mapping[str, str], name: str, wanted: int, source: str) -> lis
         raise UsageError(
             f"{source}: {name}: {path} has more than {FILE_BYTES_MAX >> 20} MiB: not a file of certificates"
         )
-    if content.startswith(_JKS_MAGIC):
-        raise UsageError(
-            f"{source}: {name}: {path} is a Java keystore (JKS), which klog does not read",
-            hint=f"keytool -importkeystore -srckeystore {path} -destkeystore {path.stem}.p12 -deststoretype PKCS12",
-        )
-    kind = given.get("ssl.truststore.type" if "trust" in name else "ssl.keystore.type", "").upper()
-    if kind == "PKCS12" or path.suffix in _PKCS12 or (content[:1] == b"\x30" and b"-----" not in content):
-        password = given.get(_PASSWORDS.get(name, "ssl.keystore.password"), "")
-        return _from_pkcs12(content, password, path, wanted, f"{source}: {name}")
+    store = "ssl.truststore" if "trust" in name else "ssl.keystore"
     try:
-        text = content.removeprefix(BOM_UTF8).decode("ascii")
-    except UnicodeDecodeError:
-        text = ""
-    if "-----BEGIN" not in text:
-        raise UsageError(f"{source}: {name}: {path} is not PEM: it has no line -----BEGIN ...-----")
-    return [text] * wanted
-
-
-def _from_pkcs12(content: bytes, password: str, path: Path, wanted: int, where: str) -> list[str]:
-    try:
-        key, chain = pem_of_pkcs12(content, password or None)
+        key, chain = pem_of(content, path.name, given.get(f"{store}.type", "").upper(), given.get(f"{store}.password"))
     except ValueError as error:
-        raise UsageError(f"{where}: cannot read {path} as PKCS12: {error}") from None
-    if wanted == 1:
-        return [chain.decode()]
-    if not key:
-        raise UsageError(f"{where}: {path} has no key")
-    return [chain.decode(), key.decode()]
+        raise UsageError(f"{source}: {name}: cannot read {path}: {error}") from None
+    if wanted > 1 and not key:
+        raise UsageError(f"{source}: {name}: {path} has no key")
+    return [chain.decode(), key.decode()][:wanted]
 
 
 def librdkafka_security(security: ClientSecurity) -> dict[str, Any]:

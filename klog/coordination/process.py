@@ -3,9 +3,9 @@
 Signals and waits go through a pidfd where the kernel has them: then the id cannot go to another process between the
 check and the signal.
 
-Where there is /proc, the start time of a known process is read there and not by psutil. Most commands look at one or
-two processes, which takes 0.4 ms; the import of psutil alone takes 20 to 50 ms. And psutil's time of creation follows
-the machine's clock: after a correction of the clock, an older note would name another process.
+The start time of a known process is read from /proc and not by psutil. Most commands look at one or two processes,
+which takes 0.4 ms; the import of psutil alone takes 20 to 50 ms. And psutil's time of creation follows the machine's
+clock: after a correction of the clock, an older note would name another process.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def python_command(module: str, *words: object) -> tuple[list[str], dict[str, st
 
 @dataclass(frozen=True, slots=True)
 class ProcessId:
-    """`started` is opaque: clock ticks since boot and the boot's id from /proc, or psutil's time of creation."""
+    """`started` is opaque: clock ticks since boot, and the boot's id."""
 
     pid: int
     started: str
@@ -58,7 +58,7 @@ class ProcessId:
         return _started(self.pid) == self.started
 
     def is_stopping(self) -> bool:
-        """Whether it has called `show_stopping`. False where there is no /proc."""
+        """Whether it has called `show_stopping`."""
         try:
             return _PROC.joinpath(str(self.pid), "comm").read_text("utf-8", "replace").strip() == _STOPPING
         except OSError:
@@ -126,8 +126,6 @@ class ProcessId:
 
 
 def _started(pid: int) -> str | None:
-    if not _PROC.joinpath("self").exists():
-        return _started_by_psutil(pid)
     try:
         text = _PROC.joinpath(str(pid), "stat").read_text("utf-8", "replace")
     except OSError:
@@ -148,16 +146,6 @@ def _threads(pid: int) -> int:
         return sum(1 for _ in _PROC.joinpath(str(pid), "task").iterdir())
     except OSError:
         return 0
-
-
-def _started_by_psutil(pid: int) -> str | None:
-    import psutil
-
-    try:
-        found = psutil.Process(pid)
-        return None if found.status() == psutil.STATUS_ZOMBIE else str(found.create_time())
-    except psutil.NoSuchProcess:
-        return None
 
 
 def _boot_id() -> str:

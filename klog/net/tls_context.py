@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import os
 import ssl
-from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -19,11 +18,10 @@ from typing import Final
 
 from klog.config import BrokerConfig
 from klog.errors import InvalidConfig
-from klog.security.certificates import expires_at, pem_of_pkcs12
+from klog.security.certificates import expires_at, pem_of
 
 _CLIENT_AUTH: Final = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
 _VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
-_HINT_JKS: Final = "keytool -importkeystore -srckeystore FILE.jks -destkeystore FILE.p12 -deststoretype PKCS12"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,19 +47,13 @@ class Store:
         """The store as PEM. Raises InvalidConfig."""
         if self.location is None:
             return (self.pem or "").replace("\\n", "\n").encode()
-        if self.kind == "JKS" and not self.location.endswith((".pem", ".crt", ".cer")):
-            raise InvalidConfig(f"{self.where}: JKS is not read; {self.what}.type is PEM or PKCS12", hint=_HINT_JKS)
         try:
-            data = Path(self.location).read_bytes()
+            key, chain = pem_of(Path(self.location).read_bytes(), self.location, self.kind, self.password)
         except OSError as error:
             raise InvalidConfig(f"{self.where}: {error.strerror}") from None
-        return self._unpacked(data) if self.kind == "PKCS12" else data.removeprefix(BOM_UTF8)
-
-    def _unpacked(self, data: bytes) -> bytes:
-        try:
-            return b"".join(pem_of_pkcs12(data, self.password))
         except ValueError as error:
-            raise InvalidConfig(f"{self.where}: not PKCS12, or another password: {error}") from None
+            raise InvalidConfig(f"{self.where}: {error}") from None
+        return key if key == chain else key + chain
 
 
 @dataclass(frozen=True, slots=True)

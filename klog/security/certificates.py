@@ -1,8 +1,9 @@
-"""Reads certificates: the subject as text (RFC 2253, as Java writes it), the expiry, and PKCS12."""
+"""Reads certificates: the subject as text (RFC 2253, as Java writes it), the expiry, and files of PEM or PKCS12."""
 
 from __future__ import annotations
 
 import re
+from codecs import BOM_UTF8
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
@@ -19,6 +20,7 @@ _SHORT: Final = {
     "userId": "UID",
 }
 _EMAIL: Final = "1.2.840.113549.1.9.1"
+_JKS_MAGIC: Final = b"\xfe\xed\xfe\xed"
 _SPECIAL: Final = re.compile(r'([,+"\\<>;])')
 
 
@@ -49,11 +51,28 @@ def expires_at(pem: bytes) -> datetime | None:
         return None
 
 
-def pem_of_pkcs12(data: bytes, password: str | None) -> tuple[bytes, bytes]:
-    """The private key, empty without one, and the certificates, its own first. Raises ValueError."""
+def pem_of(data: bytes, name: str, kind: str, password: str | None) -> tuple[bytes, bytes]:
+    """The private key of a file, and its certificates, their own first. Of PEM both are all of it; of PKCS12 the key is
+    empty without one.
+
+    It is PKCS12 by its ``kind``, its name or its content. Raises ValueError with the reason.
+    """
+    if data.startswith(_JKS_MAGIC):
+        raise ValueError(
+            "it is a Java keystore (JKS), which klog does not read; keytool -importkeystore -srckeystore FILE "
+            "-destkeystore FILE.p12 -deststoretype PKCS12 converts it"
+        )
+    if not (kind == "PKCS12" or name.endswith((".p12", ".pfx")) or (data[:1] == b"\x30" and b"-----" not in data)):
+        text = data.removeprefix(BOM_UTF8).decode("ascii", "replace").encode("ascii", "replace")  # between the blocks
+        if b"-----BEGIN" not in text:
+            raise ValueError("it is not PEM: it has no line -----BEGIN ...-----")
+        return text, text
     from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, pkcs12
 
-    found = pkcs12.load_pkcs12(data, None if password is None else password.encode())
+    try:
+        found = pkcs12.load_pkcs12(data, password.encode() if password else None)
+    except ValueError as error:
+        raise ValueError(f"it is not PKCS12, or has another password: {error}") from None
     certificates = [one.certificate for one in (found.cert, *found.additional_certs) if one is not None]
     key = b""
     if found.key is not None:

@@ -41,42 +41,33 @@ REMEMBERED_MAX: Final = 10_000
 
 
 class QuotaKey(StrEnum):
-    """Kafka's names."""
+    """Kafka's names, each with ``unit``, that of its values as shown, and ``whole_max``, the maximum of a quota that is
+    a whole number; None: it need not be one."""
 
-    PRODUCER_BYTE_RATE = "producer_byte_rate"
+    unit: str
+    whole_max: int | None
+
+    PRODUCER_BYTE_RATE = "producer_byte_rate", "bytes/s", LONG_MAX
     """Bytes of produce requests per second."""
-    CONSUMER_BYTE_RATE = "consumer_byte_rate"
+    CONSUMER_BYTE_RATE = "consumer_byte_rate", "bytes/s", LONG_MAX
     """Bytes of records in fetch answers per second."""
-    REQUEST_PERCENTAGE = "request_percentage"
+    REQUEST_PERCENTAGE = "request_percentage", "percent", None
     """Time of the event loop, in percent."""
-    CONTROLLER_MUTATION_RATE = "controller_mutation_rate"
+    CONTROLLER_MUTATION_RATE = "controller_mutation_rate", "partitions/s", None
     """Partitions created and deleted per second."""
-    CONNECTION_CREATION_RATE = "connection_creation_rate"
+    CONNECTION_CREATION_RATE = "connection_creation_rate", "connections/s", INT_MAX
     """New connections of an address per second."""
+
+    def __new__(cls, name: str, unit: str = "", whole_max: int | None = None) -> QuotaKey:
+        """The defaults are for mypy: to it a look-up by name calls this."""
+        key = str.__new__(cls, name)
+        key._value_, key.unit, key.whole_max = name, unit, whole_max
+        return key
 
     @property
     def is_of_addresses(self) -> bool:
         """Whether it belongs to addresses; else to users and client ids."""
         return self is QuotaKey.CONNECTION_CREATION_RATE
-
-    @property
-    def whole_max(self) -> int | None:
-        """The maximum of a quota that is a whole number; None: it need not be one."""
-        if self is QuotaKey.CONNECTION_CREATION_RATE:
-            return INT_MAX
-        return LONG_MAX if self in (QuotaKey.PRODUCER_BYTE_RATE, QuotaKey.CONSUMER_BYTE_RATE) else None
-
-    @property
-    def unit(self) -> str:
-        """The unit of its values, as shown."""
-        return _UNITS.get(self, "bytes/s")
-
-
-_UNITS: Final = {
-    QuotaKey.REQUEST_PERCENTAGE: "percent",
-    QuotaKey.CONTROLLER_MUTATION_RATE: "partitions/s",
-    QuotaKey.CONNECTION_CREATION_RATE: "connections/s",
-}
 
 
 class ThrottlingQuotaExceeded(RequestError):

@@ -185,7 +185,8 @@ class FileSystem(Protocol):
         ...
 
     def replace(self, path: str, data: bytes, *, private: bool = False) -> None:
-        """Write ``data`` to ``path``, durably, all or nothing. ``private``: readable by its owner only."""
+        """Write ``data`` to ``path``, durably, all or nothing. ``private``: readable by its owner only, who stays the
+        owner of a file that root replaces."""
         ...
 
     def make_folder(self, path: str) -> None:
@@ -432,6 +433,9 @@ class OsFileSystem:
             if private and os.path.lexists(temporary):
                 os.unlink(temporary)  # noqa: PTH108  # left by a crash; a reader may hold it open
             self._write_file(temporary, data, sync=True, mode=0o600 if private else 0o644)
+            if private and os.geteuid() == 0 and os.path.exists(path):  # noqa: PTH110
+                old = os.stat(path)  # noqa: PTH116
+                os.chown(temporary, old.st_uid, old.st_gid)
             os.rename(temporary, path)  # noqa: PTH104
         except OSError as error:
             raise translated(error, "replace", path) from error

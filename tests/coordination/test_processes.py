@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 
 from klog.coordination import process
@@ -53,21 +52,6 @@ def test_a_process_is_its_id_and_its_start(spawn: Spawn) -> None:
     assert reused.wait(0)
     assert child.poll() is None  # the one that has the id now was left alone
     assert not identity.wait(0.05)
-
-
-def test_without_proc_psutil_knows_when_it_started(
-    spawn: Spawn, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(process, "_PROC", tmp_path)
-    child = spawn(FOREVER)
-    identity = ProcessId.of(child.pid)
-    assert identity is not None
-    assert float(identity.started) == psutil.Process(child.pid).create_time()
-    assert identity.is_alive()
-    os.kill(child.pid, signal.SIGKILL)
-    assert identity.wait(20)  # a zombie does not live here either
-    child.wait()
-    assert ProcessId.of(child.pid) is None
 
 
 def test_ending_in_order(spawn: Spawn) -> None:

@@ -28,6 +28,7 @@ from tests.server.asking import (
     settings_of,
     values,
 )
+from tests.tools.verbs import own_settings
 from tests.zookeeper_fixture import session_of
 
 UNKNOWN_TOPIC, INVALID_TOPIC, OUT_OF_RANGE = 3, 17, 1
@@ -391,11 +392,6 @@ def test_settings_of_all_brokers_at_once_are_none(broker: RunningBroker) -> None
 # --- AlterConfigs, IncrementalAlterConfigs ---
 
 SET, DELETE, APPEND, SUBTRACT = range(4)
-
-
-def own_settings(bootstrap: str, topic: str) -> dict[str, str]:
-    found = describe(bootstrap, TOPIC, topic)
-    return {one.name: one.value for one in found.configs if one.config_source == FROM_TOPIC}
 
 
 def alter(bootstrap: str, kind: int, name: str, given: Any, *, version: int = 2, validate_only: bool = False) -> Any:

@@ -72,6 +72,16 @@ def test_publishing(fs: OsFileSystem, tmp_path: Path) -> None:
         fs.publish(str(tmp_path), [NewFolder("x.tmp", "1.0", {})])
 
 
+def test_a_private_file_that_root_replaces_keeps_its_owner(fs: OsFileSystem, tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    path.write_bytes(b"old")
+    owner = (12345, 54321) if os.geteuid() == 0 else (os.getuid(), os.getgid())
+    os.chown(path, *owner)
+    fs.replace(str(path), b"new", private=True)
+    found = path.stat()
+    assert (path.read_bytes(), found.st_uid, found.st_gid, found.st_mode & 0o777) == (b"new", *owner, 0o600)
+
+
 def test_renaming_never_replaces(fs: OsFileSystem, tmp_path: Path) -> None:
     fs.replace(f"{tmp_path}/a", b"1")
     fs.replace(f"{tmp_path}/b", b"2")
