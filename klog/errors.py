@@ -1,10 +1,11 @@
 """One tree of errors, ordered by origin: the peer's bytes, the caller's request, the host, the disk.
 
-Every error carries four things as class attributes, so that each border can translate it without a table of its own:
+Every error carries four things, so that each border can translate it without a table of its own. A class names those in
+which it differs from its base:
 
 * ``wire``       the protocol's error code (Kafka's numbers), what a client is answered;
-* ``code``       the machine name in ``--output json`` errors: of a class with a ``wire`` of its own, or a code of the
-                 schema registry's, the class's name, unless it gives another;
+* ``code``       the machine name in ``--output json`` errors: of a class with a ``wire`` of its own the class's name,
+                 unless it gives another;
 * ``retriable``  whether the same request may succeed later;
 * ``exit_code``  what a command exits with: 1 it failed, 2 it was used wrongly.
 
@@ -27,8 +28,19 @@ class KlogError(Exception):
     retriable: bool = False
     exit_code: int = 1
 
-    def __init_subclass__(cls) -> None:
-        if ("wire" in vars(cls) or "registry_code" in vars(cls)) and "code" not in vars(cls):
+    def __init_subclass__(
+        cls,
+        *,
+        wire: int | None = None,
+        code: str | None = None,
+        retriable: bool | None = None,
+        exit_code: int | None = None,
+    ) -> None:
+        given = {"wire": wire, "code": code, "retriable": retriable, "exit_code": exit_code}
+        for name, value in given.items():
+            if value is not None:
+                setattr(cls, name, value)
+        if wire is not None and code is None:
             cls.code = re.sub("(?<=[a-z])(?=[A-Z])", "_", cls.__name__).upper()
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
@@ -56,40 +68,32 @@ class PeerError(KlogError):
     """Bytes that a peer sent do not mean anything: the connection is closed, nothing is stored."""
 
 
-class MalformedRequest(PeerError):
-    wire = 42
-    code = "INVALID_REQUEST"
+class MalformedRequest(PeerError, wire=42, code="INVALID_REQUEST"):
+    pass
 
 
-class UnsupportedVersion(PeerError):
-    wire = 35
+class UnsupportedVersion(PeerError, wire=35):
+    pass
 
 
-class CorruptBatch(PeerError):
+class CorruptBatch(PeerError, wire=2, code="CORRUPT_MESSAGE"):
     """A record batch whose length, CRC or counts are wrong."""
-
-    wire = 2
-    code = "CORRUPT_MESSAGE"
 
 
 class UnpackedTooLarge(CorruptBatch):
     """The records of a batch take more room when decompressed than its reader has for them."""
 
 
-class InvalidRecord(PeerError):
-    wire = 87
+class InvalidRecord(PeerError, wire=87):
+    pass
 
 
-class UnsupportedFormat(PeerError):
+class UnsupportedFormat(PeerError, wire=43, code="UNSUPPORTED_FOR_MESSAGE_FORMAT"):
     """A batch of magic 0 or 1."""
 
-    wire = 43
-    code = "UNSUPPORTED_FOR_MESSAGE_FORMAT"
 
-
-class UnsupportedCodec(PeerError):
-    wire = 76
-    code = "UNSUPPORTED_COMPRESSION_TYPE"
+class UnsupportedCodec(PeerError, wire=76, code="UNSUPPORTED_COMPRESSION_TYPE"):
+    pass
 
 
 # --- The caller's request ---------------------------------------------------------------------------------------------
@@ -99,197 +103,161 @@ class RequestError(KlogError):
     """A well-formed request that cannot be granted."""
 
 
-class UsageError(RequestError):
+class UsageError(RequestError, wire=42, code="USAGE", exit_code=2):
     """The command line (or a position, size, duration in it) is wrong."""
 
-    wire = 42
-    code = "USAGE"
-    exit_code = 2
+
+class OffsetOutOfRange(RequestError, wire=1):
+    pass
 
 
-class OffsetOutOfRange(RequestError):
-    wire = 1
-
-
-class UnknownTopicOrPartition(RequestError):
-    wire = 3
-    retriable = True
-
+class UnknownTopicOrPartition(RequestError, wire=3, retriable=True):
     def __init__(self, message: str, *, hint: str | None = None, topic: str | None = None) -> None:
         """``topic``: the one that does not exist."""
         super().__init__(message, hint=hint)
         self.topic = topic
 
-
-class LeaderNotAvailable(RequestError):
-    wire = 5
-    retriable = True
-
-
-class NotLeader(RequestError):
-    wire = 6
-    code = "NOT_LEADER_OR_FOLLOWER"
-    retriable = True
+    @classmethod
+    def of_topics(cls, *names: str, hint: str | None = None) -> Self:
+        """The error where there are no topics of these names, one or more."""
+        shown = ", ".join(map(repr, names))
+        told = f"topic {shown} does not exist" if len(names) == 1 else f"topics {shown} do not exist"
+        return cls(told, hint=hint, topic=names[0])
 
 
-class RequestTimedOut(RequestError):
-    wire = 7
-    retriable = True
+class LeaderNotAvailable(RequestError, wire=5, retriable=True):
+    pass
 
 
-class BrokerNotAvailable(RequestError):
-    wire = 8
+class NotLeader(RequestError, wire=6, code="NOT_LEADER_OR_FOLLOWER", retriable=True):
+    pass
 
 
-class ReplicaNotAvailable(RequestError):
-    wire = 9
-    retriable = True
+class RequestTimedOut(RequestError, wire=7, retriable=True):
+    pass
 
 
-class MessageTooLarge(RequestError):
-    wire = 10
+class BrokerNotAvailable(RequestError, wire=8):
+    pass
 
 
-class CoordinatorNotAvailable(RequestError):
-    wire = 15
-    retriable = True
+class ReplicaNotAvailable(RequestError, wire=9, retriable=True):
+    pass
 
 
-class InvalidTopic(RequestError):
-    wire = 17
-    code = "INVALID_TOPIC_EXCEPTION"
+class MessageTooLarge(RequestError, wire=10):
+    pass
 
 
-class RecordListTooLarge(RequestError):
-    wire = 18
+class CoordinatorNotAvailable(RequestError, wire=15, retriable=True):
+    pass
 
 
-class NotCoordinator(RequestError):
+class InvalidTopic(RequestError, wire=17, code="INVALID_TOPIC_EXCEPTION"):
+    pass
+
+
+class RecordListTooLarge(RequestError, wire=18):
+    pass
+
+
+class NotCoordinator(RequestError, wire=16, retriable=True):
     """Another broker coordinates the group."""
 
-    wire = 16
-    retriable = True
 
-
-class GroupIsHeld(RequestError):
+class GroupIsHeld(RequestError, wire=23, code="INCONSISTENT_GROUP_PROTOCOL"):
     """A group is in use the other way: by consumers that coordinate through ZooKeeper, or by the brokers' protocol."""
 
-    wire = 23
-    code = "INCONSISTENT_GROUP_PROTOCOL"
 
-
-class OwnershipConflict(RequestError):
+class OwnershipConflict(RequestError, code="OWNERSHIP_CONFLICT", retriable=True):
     """A partition that a stream consumer is to read is owned by another still; it waits and tries again."""
 
-    code = "OWNERSHIP_CONFLICT"
-    retriable = True
 
-
-class RebalanceFailed(RequestError):
+class RebalanceFailed(RequestError, code="REBALANCE_FAILED", retriable=True):
     """Others held on to partitions through every try of a rebalance (``rebalance.max.retries``)."""
 
-    code = "REBALANCE_FAILED"
-    retriable = True
 
-
-class NotOwned(RequestError):
+class NotOwned(RequestError, code="NOT_OWNED"):
     """A stream consumer is asked about a partition that it does not read, or no longer reads."""
 
-    code = "NOT_OWNED"
+
+class OffsetMetadataTooLarge(RequestError, wire=12):
+    pass
 
 
-class OffsetMetadataTooLarge(RequestError):
-    wire = 12
-
-
-class IllegalGeneration(RequestError):
+class IllegalGeneration(RequestError, wire=22):
     """A member speaks of a generation that is not its group's."""
 
-    wire = 22
+
+class InconsistentGroupProtocol(RequestError, wire=23):
+    pass
 
 
-class InconsistentGroupProtocol(RequestError):
-    wire = 23
+class InvalidGroupId(RequestError, wire=24):
+    pass
 
 
-class InvalidGroupId(RequestError):
-    wire = 24
+class UnknownMemberId(RequestError, wire=25):
+    pass
 
 
-class UnknownMemberId(RequestError):
-    wire = 25
+class InvalidSessionTimeout(RequestError, wire=26):
+    pass
 
 
-class InvalidSessionTimeout(RequestError):
-    wire = 26
+class RebalanceInProgress(RequestError, wire=27, retriable=True):
+    pass
 
 
-class RebalanceInProgress(RequestError):
-    wire = 27
-    retriable = True
+class NonEmptyGroup(RequestError, wire=68):
+    pass
 
 
-class NonEmptyGroup(RequestError):
-    wire = 68
+class GroupIdNotFound(RequestError, wire=69):
+    pass
 
 
-class GroupIdNotFound(RequestError):
-    wire = 69
-
-
-class MemberIdRequired(RequestError):
+class MemberIdRequired(RequestError, wire=79):
     """A new member is to join again under the id that it is given (KIP-394)."""
 
-    wire = 79
+
+class GroupMaxSizeReached(RequestError, wire=81):
+    pass
 
 
-class GroupMaxSizeReached(RequestError):
-    wire = 81
-
-
-class FencedInstanceId(RequestError):
+class FencedInstanceId(RequestError, wire=82):
     """Another process has the static member's place (KIP-345)."""
 
-    wire = 82
+
+class GroupSubscribedToTopic(RequestError, wire=86):
+    pass
 
 
-class GroupSubscribedToTopic(RequestError):
-    wire = 86
+class NotEnoughReplicas(RequestError, wire=19, retriable=True):
+    pass
 
 
-class NotEnoughReplicas(RequestError):
-    wire = 19
-    retriable = True
+class ClusterAuthorizationFailed(RequestError, wire=31):
+    pass
 
 
-class ClusterAuthorizationFailed(RequestError):
-    wire = 31
+class StaleControllerEpoch(RequestError, wire=11):
+    pass
 
 
-class StaleControllerEpoch(RequestError):
-    wire = 11
-
-
-class StaleBrokerEpoch(RequestError):
+class StaleBrokerEpoch(RequestError, wire=77):
     """A request for, or from, another incarnation of a broker."""
 
-    wire = 77
 
-
-class NotEnoughReplicasAfterAppend(RequestError):
+class NotEnoughReplicasAfterAppend(RequestError, wire=20, retriable=True):
     """Appended, and committed by fewer replicas than ``min.insync.replicas``."""
 
-    wire = 20
-    retriable = True
+
+class InvalidRequiredAcks(RequestError, wire=21):
+    pass
 
 
-class InvalidRequiredAcks(RequestError):
-    wire = 21
-
-
-class InvalidTimestamp(RequestError):
-    wire = 32
-
+class InvalidTimestamp(RequestError, wire=32):
     def __init__(
         self, message: str, *, hint: str | None = None, record_errors: tuple[tuple[int, str], ...] = ()
     ) -> None:
@@ -298,197 +266,157 @@ class InvalidTimestamp(RequestError):
         self.record_errors = record_errors
 
 
-class TopicAlreadyExists(RequestError):
-    wire = 36
+class TopicAlreadyExists(RequestError, wire=36):
+    pass
 
 
-class InvalidPartitions(RequestError):
-    wire = 37
+class InvalidPartitions(RequestError, wire=37):
+    pass
 
 
-class InvalidReplicationFactor(RequestError):
-    wire = 38
+class InvalidReplicationFactor(RequestError, wire=38):
+    pass
 
 
-class InvalidReplicaAssignment(RequestError):
-    wire = 39
+class InvalidReplicaAssignment(RequestError, wire=39):
+    pass
 
 
-class InvalidConfig(RequestError):
-    wire = 40
+class InvalidConfig(RequestError, wire=40):
+    pass
 
 
-class NotController(RequestError):
-    wire = 41
-    retriable = True
+class NotController(RequestError, wire=41, retriable=True):
+    pass
 
 
-class InvalidRequest(RequestError):
-    wire = 42
+class InvalidRequest(RequestError, wire=42):
+    pass
 
 
-class PolicyViolation(RequestError):
-    wire = 44
+class PolicyViolation(RequestError, wire=44):
+    pass
 
 
-class OutOfOrderSequence(RequestError):
+class OutOfOrderSequence(RequestError, wire=45, code="OUT_OF_ORDER_SEQUENCE_NUMBER"):
     """``is_ahead``: there is a gap before it, which its producer may be about to fill."""
-
-    wire = 45
-    code = "OUT_OF_ORDER_SEQUENCE_NUMBER"
 
     def __init__(self, message: str, *, hint: str | None = None, is_ahead: bool = False) -> None:
         super().__init__(message, hint=hint)
         self.is_ahead = is_ahead
 
 
-class InvalidProducerEpoch(RequestError):
-    wire = 47
+class InvalidProducerEpoch(RequestError, wire=47):
+    pass
 
 
-class TransactionsNotServed(RequestError):
+class TransactionsNotServed(RequestError, wire=53, code="TRANSACTIONAL_ID_AUTHORIZATION_FAILED"):
     """Transactions are not part of the system.
 
     Of all codes this one alone is final to every client: librdkafka asks on after any other answer to FindCoordinator,
     UNSUPPORTED_VERSION and INVALID_REQUEST too, until its own time-out says nothing of why.
     """
 
-    wire = 53
-    code = "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"
-
     def __init__(self, message: str = "klog has no transactions; produce without a transactional.id") -> None:
         super().__init__(message)
 
 
-class ReassignmentInProgress(RequestError):
-    wire = 60
-    retriable = True
+class ReassignmentInProgress(RequestError, wire=60, retriable=True):
+    pass
 
 
-class TopicDeletionDisabled(RequestError):
-    wire = 73
+class TopicDeletionDisabled(RequestError, wire=73):
+    pass
 
 
-class FencedLeaderEpoch(RequestError):
-    wire = 74
-    retriable = True
+class FencedLeaderEpoch(RequestError, wire=74, retriable=True):
+    pass
 
 
-class UnknownLeaderEpoch(RequestError):
-    wire = 75
-    retriable = True
+class UnknownLeaderEpoch(RequestError, wire=75, retriable=True):
+    pass
 
 
-class OffsetNotAvailable(RequestError):
-    wire = 78
-    retriable = True
+class OffsetNotAvailable(RequestError, wire=78, retriable=True):
+    pass
 
 
-class PreferredLeaderNotAvailable(RequestError):
+class PreferredLeaderNotAvailable(RequestError, wire=80):
     """The first replica of the assignment is not in sync, or not alive."""
 
-    wire = 80
+
+class EligibleLeadersNotAvailable(RequestError, wire=83):
+    pass
 
 
-class EligibleLeadersNotAvailable(RequestError):
-    wire = 83
-
-
-class ElectionNotNeeded(RequestError):
+class ElectionNotNeeded(RequestError, wire=84):
     """The leader that the election would choose leads already."""
 
-    wire = 84
+
+class NoReassignmentInProgress(RequestError, wire=85):
+    pass
 
 
-class NoReassignmentInProgress(RequestError):
-    wire = 85
-
-
-class InconsistentTopicId(RequestError):
+class InconsistentTopicId(RequestError, wire=103):
     """The topic of that name is another one than the one that is meant: it was deleted and made again."""
 
-    wire = 103
 
-
-class EndMoved(RequestError):
+class EndMoved(RequestError, wire=1):
     """A conditional append: the log ends elsewhere than its writer has seen. Own requests alone are answered so."""
 
-    wire = 1
+
+class InconsistentClusterId(RequestError, wire=104):
+    pass
 
 
-class InconsistentClusterId(RequestError):
-    wire = 104
+class UnknownTopicId(RequestError, wire=100, retriable=True):
+    pass
 
 
-class UnknownTopicId(RequestError):
-    wire = 100
-    retriable = True
-
-
-class MismatchedEndpointType(RequestError):
+class MismatchedEndpointType(RequestError, wire=114):
     """A broker was asked for controllers (KIP-919)."""
 
-    wire = 114
 
-
-class NoSuchThing(RequestError):
+class NoSuchThing(RequestError, wire=42, code="NOT_FOUND"):
     """A named thing (file, znode, broker, export) does not exist."""
 
-    wire = 42
-    code = "NOT_FOUND"
 
-
-class Refused(RequestError):
+class Refused(RequestError, wire=42):
     """The operation would destroy or confuse data; the message says what, and what to do instead."""
 
-    wire = 42
 
-
-class TooManyUndecodable(KlogError):
+class TooManyUndecodable(KlogError, code="TOO_MANY_UNDECODABLE"):
     """More messages of an export's run could not be decoded than it may have; they are exported all the same."""
-
-    code = "TOO_MANY_UNDECODABLE"
 
 
 # --- The host ---------------------------------------------------------------------------------------------------------
 
 
-class HostError(KlogError):
+class HostError(KlogError, code="ENVIRONMENT"):
     """Something outside klog is missing: Java, ZooKeeper, a port, a broker."""
 
-    code = "ENVIRONMENT"
 
-
-class CannotConnect(HostError):
+class CannotConnect(HostError, code="CANNOT_CONNECT", retriable=True):
     """``is_refused``: the host answered that no process listens on the port, which says more than silence (rule R6)."""
-
-    code = "CANNOT_CONNECT"
-    retriable = True
 
     def __init__(self, message: str, *, hint: str | None = None, is_refused: bool = False) -> None:
         super().__init__(message, hint=hint)
         self.is_refused = is_refused
 
 
-class TimedOut(HostError):
-    wire = 7
-    retriable = True
+class TimedOut(HostError, wire=7, retriable=True):
+    pass
 
 
-class BufferFull(HostError):
+class BufferFull(HostError, code="BUFFER_FULL", retriable=True):
     """A producer's buffer has no room, and had none for as long as a send may wait (queue.enqueue.timeout.ms)."""
 
-    code = "BUFFER_FULL"
-    retriable = True
 
-
-class SendFailed(HostError):
+class SendFailed(HostError, code="SEND_FAILED"):
     """Some messages of a set were not acknowledged. ``errors`` says which, by their number in it, and why.
 
     The others are in the log; a set is not one transaction.
     """
-
-    code = "SEND_FAILED"
 
     def __init__(self, message: str, errors: dict[int, KlogError], *, hint: str | None = None) -> None:
         super().__init__(message, hint=hint)
@@ -496,18 +424,16 @@ class SendFailed(HostError):
         self.retriable = all(error.retriable for error in errors.values())
 
 
-class ConsumerTimeout(TimedOut):
+class ConsumerTimeout(TimedOut, code="CONSUMER_TIMEOUT"):
     """No message came within ``consumer.timeout.ms``; the stream may be asked again."""
 
-    code = "CONSUMER_TIMEOUT"
+
+class JavaMissing(HostError, code="JAVA_MISSING"):
+    pass
 
 
-class JavaMissing(HostError):
-    code = "JAVA_MISSING"
-
-
-class PortInUse(HostError):
-    code = "PORT_IN_USE"
+class PortInUse(HostError, code="PORT_IN_USE"):
+    pass
 
 
 def listen_error(doing: str, port: int, error: OSError, flag: str) -> HostError:
@@ -520,71 +446,55 @@ def listen_error(doing: str, port: int, error: OSError, flag: str) -> HostError:
     return HostError(f"cannot {doing}: {error.strerror}")
 
 
-class ZooKeeperError(HostError):
-    code = "ZOOKEEPER"
+class ZooKeeperError(HostError, code="ZOOKEEPER"):
+    pass
 
 
-class NoNode(ZooKeeperError):
-    code = "ZOOKEEPER_NO_NODE"
+class NoNode(ZooKeeperError, code="ZOOKEEPER_NO_NODE"):
+    pass
 
 
-class NodeExists(ZooKeeperError):
-    code = "ZOOKEEPER_NODE_EXISTS"
+class NodeExists(ZooKeeperError, code="ZOOKEEPER_NODE_EXISTS"):
+    pass
 
 
-class BadVersion(ZooKeeperError):
-    code = "ZOOKEEPER_BAD_VERSION"
+class BadVersion(ZooKeeperError, code="ZOOKEEPER_BAD_VERSION"):
+    pass
 
 
-class SessionLost(ZooKeeperError):
+class SessionLost(ZooKeeperError, wire=7, code="ZOOKEEPER_SESSION_LOST", retriable=True):
     """The session is suspended or expired: the write may or may not have happened (rule Z2).
 
     A client gets REQUEST_TIMED_OUT, which says the same, and tries again.
     """
 
-    wire = 7
-    code = "ZOOKEEPER_SESSION_LOST"
-    retriable = True
+
+class BrokerIdInUse(HostError, code="BROKER_ID_IN_USE"):
+    pass
 
 
-class BrokerIdInUse(HostError):
-    code = "BROKER_ID_IN_USE"
-
-
-class WrongCluster(HostError):
+class WrongCluster(HostError, code="WRONG_CLUSTER"):
     """A log dir, a broker and a ZooKeeper that do not belong together."""
-
-    code = "WRONG_CLUSTER"
 
 
 # --- The disk ---------------------------------------------------------------------------------------------------------
 
 
-class StorageError(KlogError):
+class StorageError(KlogError, wire=56, code="KAFKA_STORAGE_ERROR", retriable=True):
     """An I/O error, or a log dir that is offline."""
 
-    wire = 56
-    code = "KAFKA_STORAGE_ERROR"
-    retriable = True
 
-
-class DiskFull(StorageError):
+class DiskFull(StorageError, code="DISK_FULL"):
     """ENOSPC: the partial batch was cut; appends resume by themselves (rule L5)."""
 
-    code = "DISK_FULL"
 
-
-class NoDescriptors(StorageError):
+class NoDescriptors(StorageError, code="NO_DESCRIPTORS"):
     """EMFILE, ENFILE: no file descriptor is left. No disk has failed; the same call may succeed later."""
 
-    code = "NO_DESCRIPTORS"
+
+class LogDirLocked(StorageError, code="LOG_DIR_LOCKED"):
+    pass
 
 
-class LogDirLocked(StorageError):
-    code = "LOG_DIR_LOCKED"
-
-
-class CorruptLog(StorageError):
+class CorruptLog(StorageError, code="CORRUPT_LOG"):
     """Bytes on disk that are not a log: path, address, found, expected."""
-
-    code = "CORRUPT_LOG"

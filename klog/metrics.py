@@ -17,6 +17,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Sized
+from dataclasses import dataclass, field
 from typing import Any, Final, Generic, Literal, NamedTuple, Protocol, TypeVar
 
 SAMPLE_ONE_IN: Final = 64
@@ -66,53 +67,41 @@ def times_of(timings: Iterable[Timing]) -> Times:
     return Times(sum(one.count for one in chosen), sum(one.total_ms for one in chosen), tuple(quantiles))
 
 
+@dataclass(slots=True, eq=False)
 class RequestMeter:
     """Requests of one kind: how many, and how long some of them took."""
 
-    __slots__ = ("count", "local", "queued", "remote", "sent", "timed_from", "total")
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.total = Timing()
-        """From the whole frame to the filled answer."""
-        self.local = Timing()
-        """Of that, in the handler."""
-        self.remote = Timing()
-        """Of that, waiting for others: replicas, disks, bytes."""
-        self.queued = Timing()
-        """Before that: from the arrival of its last bytes until its turn."""
-        self.sent = Timing()
-        """After that: until the kernel has the whole answer, and those before it."""
-        self.timed_from = 1
-        """The count at which the next one is timed."""
+    count: int = 0
+    total: Timing = field(default_factory=Timing)
+    """From the whole frame to the filled answer."""
+    local: Timing = field(default_factory=Timing)
+    """Of that, in the handler."""
+    remote: Timing = field(default_factory=Timing)
+    """Of that, waiting for others: replicas, disks, bytes."""
+    queued: Timing = field(default_factory=Timing)
+    """Before that: from the arrival of its last bytes until its turn."""
+    sent: Timing = field(default_factory=Timing)
+    """After that: until the kernel has the whole answer, and those before it."""
+    timed_from: int = 1
+    """The count at which the next one is timed."""
 
     def choose_next(self) -> None:
         """One is timed now."""
         self.timed_from = self.count + (SAMPLE_ONE_IN if self.count >= SAMPLE_ONE_IN else 1)
 
 
+@dataclass(slots=True, eq=False)
 class TopicTraffic:
     """What went in and out of a topic's partitions at this broker, since it started."""
 
-    __slots__ = (
-        "bytes_in",
-        "bytes_out",
-        "failed_fetches",
-        "failed_produces",
-        "fetches",
-        "messages_in",
-        "produces",
-    )
-
-    def __init__(self) -> None:
-        self.messages_in = 0
-        self.bytes_in = 0
-        self.bytes_out = 0
-        self.produces = 0
-        """Partitions of produce requests, as Kafka counts them."""
-        self.failed_produces = 0
-        self.fetches = 0
-        self.failed_fetches = 0
+    messages_in: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+    produces: int = 0
+    """Partitions of produce requests, as Kafka counts them."""
+    failed_produces: int = 0
+    fetches: int = 0
+    failed_fetches: int = 0
 
     def add(self, other: TopicTraffic) -> None:
         for name in self.__slots__:
@@ -157,15 +146,13 @@ class Meters(Sized, Protocol):
     cut_short: int
 
 
+@dataclass(slots=True, eq=False)
 class Throttled:
     """Of one kind of quota: answers that told a client to wait, and for how long all together."""
 
-    __slots__ = ("answers", "meters", "seconds")
-
-    def __init__(self, meters: Meters) -> None:
-        self.meters = meters
-        self.answers = 0
-        self.seconds = 0.0
+    meters: Meters
+    answers: int = 0
+    seconds: float = 0.0
 
     def add(self, wait_s: float) -> None:
         self.answers += 1
@@ -269,10 +256,10 @@ def table(metrics: Sequence[Metric[Source]]) -> str:
     return "\n".join(rows) + "\n"
 
 
+@dataclass(slots=True, eq=False)
 class Count:
     """How far long work is: set by the thread that does it, read by others. ``about``: what is done now."""
 
-    def __init__(self) -> None:
-        self.done = 0
-        self.total: int | None = None
-        self.about = ""
+    done: int = 0
+    total: int | None = None
+    about: str = ""

@@ -10,11 +10,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 from klog.admin.brokers import NO_ANSWER, BrokerStop, describe_self, outage
-from klog.client.answers import check, code_and_message
+from klog.client.answers import check
 from klog.client.cluster import Cluster
 from klog.client.metadata import BrokerNode, Metadata
 from klog.errors import CannotConnect, KlogError, Refused, TimedOut
@@ -23,13 +23,14 @@ from klog.names import counted, first_few
 from klog.net.channel import Channel
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
+from klog.render.columns import MayFail
 
 PAUSE_S: Final = 0.1
 SHOWN_MAX: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
-class BrokerRestarted:
+class BrokerRestarted(MayFail):
     """``alone``: its partitions without another replica, which were not served meanwhile."""
 
     broker: int
@@ -38,8 +39,6 @@ class BrokerRestarted:
     restarted: bool
     ms: int
     alone: int
-    error: str | None = field(default=None, metadata={"wide": True})
-    message: str | None = field(default=None, metadata={"wide": True})
 
 
 async def restart_brokers(
@@ -65,9 +64,8 @@ async def restart_brokers(
             failed = error
         ms = round((time.monotonic() - begun) * 1000)
         count.done += failed is None
-        yield BrokerRestarted(
-            node.broker_id, node.host, node.port, failed is None, ms, alone, *code_and_message(failed)
-        )
+        row = BrokerRestarted(node.broker_id, node.host, node.port, failed is None, ms, alone)
+        yield row.failed_by(failed)
         if failed is not None:
             return
 

@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from klog.client.cluster import Cluster
 from klog.errors import KlogError
 from klog.protocol.apis import ApiKey
+from klog.render.columns import MayFail
 
 
 @dataclass(frozen=True, slots=True)
-class ClientRow:
+class ClientRow(MayFail):
     """A connection of a client to a broker. ``reads``: the topics of its last Fetch; ``writes``: the topic that it
     produced to last. ``idle_ms``: since something has come from it or was taken by it. Of a broker that does not answer
     there is a row with ``error`` and ``message``."""
@@ -24,8 +25,6 @@ class ClientRow:
     writes: str | None = None
     idle_ms: int | None = field(default=None, metadata={"rank": 3})
     listener: str | None = field(default=None, metadata={"wide": True})
-    error: str | None = None
-    message: str | None = None
 
 
 async def list_clients(cluster: Cluster, topic: str | None = None) -> tuple[list[ClientRow], int]:
@@ -36,7 +35,7 @@ async def list_clients(cluster: Cluster, topic: str | None = None) -> tuple[list
     rows, more = [], 0
     for broker, answer in (await cluster.to_each(ApiKey.DESCRIBE_CLIENTS, 0)).items():
         if isinstance(answer, KlogError):
-            rows.append(ClientRow(broker, None, None, None, None, error=answer.code, message=answer.message))
+            rows.append(ClientRow(broker, None, None, None, None).failed_by(answer))
             continue
         more += int(answer.left_out)
         rows += [

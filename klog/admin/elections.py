@@ -5,24 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from klog.client.answers import code_and_message
 from klog.client.cluster import Cluster
 from klog.client.metadata import Metadata
 from klog.client.reassignments import elect_leaders
 from klog.errors import ElectionNotNeeded, PreferredLeaderNotAvailable
 from klog.names import TopicPartition
+from klog.render.columns import MayFail
 
 
 @dataclass(frozen=True, slots=True)
-class ElectionRow:
+class ElectionRow(MayFail):
     """`old` and `new` lead before and after, None: no leader. A row fails where the preferred replica may not lead."""
 
     topic: str
     partition: int
     old: int | None
     new: int | None
-    error: str | None = None
-    message: str | None = None
 
 
 async def elect_preferred(cluster: Cluster, subjects: Sequence[str] = ()) -> list[ElectionRow]:
@@ -40,7 +38,7 @@ async def elect_preferred(cluster: Cluster, subjects: Sequence[str] = ()) -> lis
     rows = []
     for name, error in sorted(outcome.items(), key=lambda one: one[0]):
         failed = None if isinstance(error, ElectionNotNeeded) else error
-        rows.append(ElectionRow(*name, before.leader_of(name), after.leader_of(name), *code_and_message(failed)))
+        rows.append(ElectionRow(*name, before.leader_of(name), after.leader_of(name)).failed_by(failed))
     return rows
 
 
@@ -59,7 +57,7 @@ async def preview_preferred(cluster: Cluster, subjects: Sequence[str] = ()) -> l
             continue
         why = "is not in sync" if preferred in metadata.brokers else "is not alive"
         error = PreferredLeaderNotAvailable(f"{name}: the preferred replica {preferred} {why}")
-        rows.append(ElectionRow(*name, one.leader, one.leader, error.code, error.message))
+        rows.append(ElectionRow(*name, one.leader, one.leader).failed_by(error))
     return rows
 
 

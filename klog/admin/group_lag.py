@@ -25,7 +25,6 @@ from datetime import UTC, datetime
 from typing import Literal, NamedTuple
 
 from klog.client import leader_requests
-from klog.client.answers import code_and_message
 from klog.client.cluster import Cluster
 from klog.client.leader_requests import Measured
 from klog.coordination import committed, paths
@@ -35,13 +34,14 @@ from klog.coordination.topics import read_many
 from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import KlogError, ZooKeeperError
 from klog.names import TopicPartition, counted
+from klog.render.columns import MayFail
 from klog.render.value_texts import duration_text
 
 Order = Literal["name", "lag", "bytes", "time"]
 
 
 @dataclass(frozen=True, slots=True)
-class LagRow:
+class LagRow(MayFail):
     """A group in a partition; a sum over partitions where ``partition``, ``topic`` or ``group`` is None.
 
     ``owner`` reads the partition now. ``current_offset`` is None where nothing is committed: the lag is that from the
@@ -61,8 +61,6 @@ class LagRow:
     owner: str | None
     committed: datetime | None = field(default=None, metadata={"wide": True})
     time: datetime | None = field(default=None, metadata={"wide": True})
-    error: str | None = None
-    message: str | None = None
 
     @property
     def place(self) -> TopicPartition:
@@ -226,8 +224,7 @@ def _row(
         place.owner,
         None if place.committed is None else datetime.fromtimestamp(place.committed.commit_ms / 1000, UTC),
         datetime.fromtimestamp(now_ms / 1000, UTC),
-        *code_and_message(answer if isinstance(answer, KlogError) else None),
-    )
+    ).failed_by(answer if isinstance(answer, KlogError) else None)
 
 
 def _begin(place: Position) -> int:
@@ -267,7 +264,6 @@ def _sum(group: str | None, topic: str | None, rows: Sequence[LagRow]) -> LagRow
     messages = [row.lag for row in rows if row.lag is not None]
     sizes = [row.lag_bytes for row in rows if row.lag_bytes is not None]
     waits = [row.lag_ms for row in rows if row.lag_ms is not None]
-    error, message = next(((row.error, row.message) for row in rows if row.error is not None), (None, None))
     return LagRow(
         group,
         topic,
@@ -280,9 +276,7 @@ def _sum(group: str | None, topic: str | None, rows: Sequence[LagRow]) -> LagRow
         max(waits) if waits else None,
         None,
         time=rows[0].time if rows else None,
-        error=error,
-        message=message,
-    )
+    ).failed_with(rows)
 
 
 def lagging(rows: Iterable[LagRow]) -> list[LagRow]:

@@ -15,11 +15,12 @@ from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import KlogError
 from klog.names import TopicPartition
 from klog.record.records import Record
+from klog.render.columns import MayFail
 from klog.render.values import moment
 
 
 @dataclass(frozen=True, slots=True)
-class PeekRow:
+class PeekRow(MayFail):
     """A message, or a partition that could not be read. ``committed_offset``: where the group stands; None where it has
     never committed."""
 
@@ -30,8 +31,6 @@ class PeekRow:
     key: bytes | None
     value: bytes | None
     committed_offset: int | None = field(default=None, metadata={"wide": True})
-    error: str | None = None
-    message: str | None = None
 
 
 async def peek(
@@ -76,4 +75,4 @@ async def peek(
 
 
 def _failed(name: TopicPartition, error: KlogError, committed: int | None) -> PeekRow:
-    return PeekRow(*name, None, None, None, None, committed, error.code, error.message)
+    return PeekRow(*name, None, None, None, None, committed).failed_by(error)

@@ -15,6 +15,7 @@ from klog.coordination.groups import Group, check_known, names, read, read_each
 from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import BrokerNotAvailable, CannotConnect, KlogError, ZooKeeperError
 from klog.protocol.apis import ApiKey
+from klog.render.columns import MayFail
 from klog.render.values import moment
 
 UNKNOWN = "Unknown"
@@ -22,7 +23,7 @@ UNKNOWN = "Unknown"
 
 
 @dataclass(frozen=True, slots=True)
-class GroupRow:
+class GroupRow(MayFail):
     """A group. ``coordinator`` is the broker that holds it; None where ZooKeeper does (``protocol`` zookeeper).
 
     One of which a node cannot be read has failed; nothing else is known of it.
@@ -37,8 +38,6 @@ class GroupRow:
     topics: list[str] = field(default_factory=list, metadata={"wide": True})
     """Those in which it has committed offsets."""
     partitions: int = field(default=0, metadata={"wide": True})
-    error: str | None = None
-    message: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +148,7 @@ def _rows(
     rows = []
     for name, group in groups.items():
         if isinstance(group, ZooKeeperError):
-            rows.append(GroupRow(name, UNKNOWN, None, None, 0, error=group.code, message=group.message))
+            rows.append(GroupRow(name, UNKNOWN, None, None, 0).failed_by(group))
             continue
         by_broker = group.state.group_protocol == COORDINATOR
         holder = slots.get(group_slots.slot_of(name)) if by_broker else None

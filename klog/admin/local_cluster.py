@@ -37,6 +37,7 @@ from klog.admin.local_state import (
 from klog.admin.zookeeper import check_folder, check_heap
 from klog.coordination import embedded
 from klog.errors import HostError, NoSuchThing, PortInUse, Refused
+from klog.render.columns import MayFail
 from klog.security.client_security import OPEN, ClientSecurity
 
 __all__ = ["LocalCluster", "Part", "Started", "Stopped", "await_end", "down", "look", "running_clusters", "up"]
@@ -51,7 +52,7 @@ PORT_MAX = 65535
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
+class Started(MayFail):
     """One part after `up`. `state`: "started" now, "running" already, or "failed": why is in `error` and `message`."""
 
     kind: str
@@ -61,8 +62,6 @@ class Started:
     pid: int | None
     log_file: str
     ms: int | None = field(metadata={"wide": True})
-    error: str | None = None
-    message: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,7 +293,11 @@ def _start(
         if (error := failed.get(name)) is not None:
             lines = [one for one in error.message.splitlines() if one and not one.startswith(" ")]  # without its hint
             said = f"{name} did not start: {lines[-1].removeprefix('klog broker start: ')}"
-            rows.append(Started(part.kind, part.id, part.address, "failed", None, log_file, None, error.code, said))
+            rows.append(
+                Started(
+                    part.kind, part.id, part.address, "failed", None, log_file, None, error=error.code, message=said
+                )
+            )
         elif part.identity is not None:
             state, ms = ("running", None) if name in running else ("started", took_ms.get(name))
             rows.append(Started(part.kind, part.id, part.address, state, part.identity.pid, log_file, ms))

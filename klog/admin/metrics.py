@@ -12,13 +12,14 @@ from klog.client.cluster import Cluster
 from klog.errors import KlogError, MalformedRequest, Refused
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
+from klog.render.columns import MayFail
 
 SAMPLES_MAX: Final = 2_000_000
 """Of one broker: 10,000 partitions have a tenth."""
 
 
 @dataclass(frozen=True, slots=True)
-class MetricRow:
+class MetricRow(MayFail):
     """One number of a broker; ``value`` None: not known."""
 
     broker: int | None
@@ -26,8 +27,6 @@ class MetricRow:
     labels: Mapping[str, str]
     value: float | None
     kind: str | None = field(default=None, metadata={"wide": True})
-    error: str | None = None
-    message: str | None = None
 
 
 async def read_metrics(
@@ -50,7 +49,7 @@ async def _of_broker(cluster: Cluster, broker: int, patterns: Sequence[str], wai
             for one in await _samples(cluster, broker, patterns, wait_s)
         ]
     except KlogError as error:
-        return [MetricRow(broker, "", {}, None, None, error.code, error.message)]
+        return [MetricRow(broker, "", {}, None, None).failed_by(error)]
 
 
 async def _samples(cluster: Cluster, broker: int, patterns: Sequence[str], wait_s: float | None) -> list[Any]:

@@ -8,18 +8,18 @@ from typing import Final
 
 from klog.admin.settings import min_isr, topic_values
 from klog.client import leader_requests
-from klog.client.answers import code_and_message
 from klog.client.cluster import Cluster
 from klog.client.metadata import TopicNode
 from klog.config.topic import effective_min_isr
 from klog.errors import KlogError, LeaderNotAvailable
 from klog.names import TopicPartition
+from klog.render.columns import MayFail
 
 CLEANUP_POLICY: Final = "cleanup.policy"
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionRow:
+class PartitionRow(MayFail):
     """One partition. What only its leader knows is None where there is no leader, or where the leader is not klog.
 
     Where its leader did not answer, ``error`` is the code of why, and ``message`` the sentence.
@@ -35,8 +35,6 @@ class PartitionRow:
     log_end_offset: int | None
     messages: int | None
     bytes: int | None = field(metadata={"rank": 2})
-    error: str | None = None
-    message: str | None = None
 
 
 async def describe_topics(cluster: Cluster, names: Sequence[str]) -> list[PartitionRow]:
@@ -105,7 +103,7 @@ async def rows_of(cluster: Cluster, topics: Iterable[TopicNode]) -> list[Partiti
         answer = answers[name]
         if isinstance(answer, KlogError):
             failed = None if isinstance(answer, LeaderNotAvailable) else answer
-            rows.append(PartitionRow(name.topic, *one, None, None, None, None, *code_and_message(failed)))
+            rows.append(PartitionRow(name.topic, *one, None, None, None, None).failed_by(failed))
         else:
             rows.append(PartitionRow(name.topic, *one, *answer[:4]))
     return rows

@@ -46,6 +46,7 @@ from klog.admin.toml_lines import wrong
 from klog.config.properties import read_text
 from klog.errors import NoSuchThing, Refused, UsageError
 from klog.names import near_hint
+from klog.render.columns import MayFail
 
 if TYPE_CHECKING:
     from tomlkit import TOMLDocument
@@ -105,7 +106,7 @@ class Profile:
 
 
 @dataclass(frozen=True, slots=True)
-class ProfileTest:
+class ProfileTest(MayFail):
     """What connecting to a profile's cluster has shown. ``cluster_id``, ``brokers``: as the cluster says them."""
 
     name: str
@@ -113,8 +114,6 @@ class ProfileTest:
     cluster_id: str | None
     brokers: int | None
     ms: int | None
-    error: str | None = None
-    message: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

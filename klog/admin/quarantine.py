@@ -15,11 +15,12 @@ from klog.client.cluster import Cluster
 from klog.client.metadata import Metadata
 from klog.errors import CannotConnect, KlogError, NoSuchThing, Refused
 from klog.protocol.apis import ApiKey
+from klog.render.columns import MayFail
 from klog.render.values import moment
 
 
 @dataclass(frozen=True, slots=True)
-class LostRow:
+class LostRow(MayFail):
     """Addresses [from_, to) of a replica's log; ``messages`` None where the bytes did not check.
 
     A broker that cannot be asked is a row with ``error`` and nothing else: what it holds is not known.
@@ -35,8 +36,6 @@ class LostRow:
     time: datetime | str | None
     bytes: int | None = field(default=None, metadata={"wide": True})
     file: str | None = field(default=None, metadata={"wide": True})
-    error: str | None = None
-    message: str | None = None
 
 
 async def list_lost(
@@ -60,7 +59,7 @@ async def list_lost(
 
 def _rows(broker: int, answer: Any) -> list[LostRow]:
     if isinstance(answer, KlogError):
-        return [LostRow(None, None, broker, None, None, None, None, None, error=answer.code, message=answer.message)]
+        return [LostRow(None, None, broker, None, None, None, None, None).failed_by(answer)]
     return [
         LostRow(
             str(one.topic),

@@ -21,6 +21,7 @@ from klog.client.metadata import Metadata
 from klog.client.reassignments import Reassigning, alter_reassignments, describe_reassignments, replica_bytes
 from klog.errors import BrokerNotAvailable, KlogError, Refused, UnknownTopicOrPartition
 from klog.names import INTERNAL_TOPICS, TopicPartition, counted, first_few
+from klog.render.columns import MayFail
 from klog.replication.placement import Site
 from klog.replication.reassignment import Goal, Move, choose
 from klog.replication.reassignment import plan as plan_moves
@@ -37,7 +38,7 @@ CANCELLING = "cancelling"
 
 
 @dataclass(frozen=True, slots=True)
-class ReassignRow:
+class ReassignRow(MayFail):
     """One partition on its way. What is not known (its leader does not answer, it is not klog) is None.
 
     `state`: planned, waiting (not begun), copying, stalled (then `reason` says why), cancelling, done, failed. `eta`:
@@ -55,8 +56,6 @@ class ReassignRow:
     eta: datetime | None
     throttle: int | None = field(default=None, metadata={"wide": True})
     reason: str | None = field(default=None, metadata={"wide": True})
-    error: str | None = None
-    message: str | None = None
 
     @property
     def name(self) -> TopicPartition:
@@ -176,9 +175,7 @@ async def preview(cluster: Cluster, wanted: Plan) -> list[ReassignRow]:
         error = _objection(metadata, current, name, target)
         if error is not None:
             before = current.get(name, ())
-            rows[name] = ReassignRow(
-                *name, before, target, FAILED, None, None, None, error=error.code, message=error.message
-            )
+            rows[name] = ReassignRow(*name, before, target, FAILED, None, None, None).failed_by(error)
         elif name not in rows:
             rows[name] = ReassignRow(*name, target, target, DONE, 100.0, 0, None)
     return [rows[name] for name in sorted(rows)]
@@ -232,8 +229,7 @@ async def _after(
         if row.error is not None:
             found.append(row)
         elif error is not None:
-            failed = replace(row, state=FAILED, percent=None, bytes_left=None, error=error.code, message=error.message)
-            found.append(failed)
+            found.append(replace(row, state=FAILED, percent=None, bytes_left=None).failed_by(error))
         else:
             found.append(now.get(row.name) or replace(row, state=DONE, percent=100.0, bytes_left=0))
     return found

@@ -27,10 +27,8 @@ Plan = Mapping[TopicPartition, tuple[int, ...]]
 """What a file wants."""
 
 
-class WrongPlan(InvalidRequest):
+class WrongPlan(InvalidRequest, code="WRONG_PLAN"):
     """A file that is not a plan."""
-
-    code = "WRONG_PLAN"
 
 
 def rollback_path(path: Path) -> Path:

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from klog.admin.acts import here
 from klog.admin.offset_files import BadLine, OffsetLine
 from klog.client import leader_requests
 from klog.client.cluster import Cluster
@@ -23,7 +24,6 @@ from klog.client.resolve import Bounds, bounds, messages_in, resolve
 from klog.clock import SYSTEM_CLOCK
 from klog.config.units import parse_duration_ms
 from klog.coordination import committed, groups, offset_changes
-from klog.coordination.acts import Actor
 from klog.coordination.committed import CommittedOffset
 from klog.coordination.groups import Member
 from klog.coordination.offset_changes import OffsetChange
@@ -273,13 +273,12 @@ async def carry_out(
     zookeeper: ZooKeeper,
     plan: Plan,
     *,
-    actor: Actor,
     force: bool = False,
     hint: str | None = None,
 ) -> list[Member]:
     """Write what changes, fenced; the members that were fenced for it. NonEmptyGroup where there are, without force."""
     fenced = await asyncio.to_thread(
-        offset_changes.write, zookeeper, plan.group, plan.changes, force=force, hint=hint, actor=actor
+        offset_changes.write, zookeeper, plan.group, plan.changes, force=force, hint=hint, actor=here(zookeeper)
     )
     coordinated = [one for one in fenced if one.client_id is not None]
     if coordinated:
@@ -300,9 +299,9 @@ async def _send_away(cluster: Cluster, group: str, members: Sequence[Member]) ->
         pass
 
 
-async def delete_group(cluster: Cluster, zookeeper: ZooKeeper, group: str, actor: Actor) -> None:
+async def delete_group(cluster: Cluster, zookeeper: ZooKeeper, group: str) -> None:
     """Take away all that a group without members has left: what it committed, and who held it. NonEmptyGroup else."""
-    await asyncio.to_thread(offset_changes.delete, zookeeper, group, actor)
+    await asyncio.to_thread(offset_changes.delete, zookeeper, group, here(zookeeper))
     try:
         # A coordinator that still remembers the group would have its next member join twice.
         await to_coordinator(

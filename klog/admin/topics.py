@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import fnmatch
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 from klog.admin.partitions import PartitionRow, rows_of
 from klog.admin.settings import alter_topic_settings, describe_broker_settings, describe_settings, own_settings
 from klog.client import leader_requests
-from klog.client.answers import check, code_and_message, error_in
+from klog.client.answers import check, error_in
 from klog.client.cluster import Cluster
 from klog.client.metadata import TopicNode
 from klog.client.positions import NEWEST
@@ -30,12 +30,13 @@ from klog.errors import (
 from klog.metrics import Count
 from klog.names import check_topic_name, counted, regular_expression
 from klog.protocol.apis import ApiKey
+from klog.render.columns import MayFail
 from klog.render.values import moment
 from klog.replication.placement import check_factor, factor_hint
 
 
 @dataclass(frozen=True, slots=True)
-class TopicSummary:
+class TopicSummary(MayFail):
     """One topic. ``messages`` and ``bytes`` are None where the broker is not klog, or is still counting, or where a
     partition has no leader; where a leader does not answer, too, and then ``error`` is a code and ``message`` says why.
     ``last_written`` is the largest timestamp of its messages; None where it has none, or a leader does not tell.
@@ -50,8 +51,6 @@ class TopicSummary:
     last_written: datetime | str | None = field(default=None, metadata={"rank": 2})
     settings: str | None = field(default=None, metadata={"wide": True})
     """With ``overrides``: the topic's own settings, ``retention.ms=60000 ...``."""
-    error: str | None = None
-    message: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,15 +74,13 @@ class TopicAltered:
 
 
 @dataclass(frozen=True, slots=True)
-class TopicDeletion:
+class TopicDeletion(MayFail):
     """What goes, or went, with a topic; a failed row carries ``error`` (a code) and ``message``."""
 
     topic: str
     partitions: int | None
     messages: int | None
     bytes: int | None
-    error: str | None = None
-    message: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,8 +130,7 @@ async def list_topics(
             sum(one.is_under_replicated for one in topic.partitions.values()),
             moment(newest[topic.name]) if topic.name in newest else None,
             " ".join(f"{name}={value}" for name, value in own[topic.name].items()) if overrides else None,
-            *next(((row.error, row.message) for row in found[topic.name] if row.error is not None), (None, None)),
-        )
+        ).failed_with(found[topic.name])
         for topic in topics
     ]
 
@@ -336,7 +332,7 @@ async def preview_deletion(cluster: Cluster, names: Sequence[str], *, if_exists:
             near = await cluster.near(name)
             meant = f"; did you mean {' or '.join(near)}?" if near else ""
             missing = UnknownTopicOrPartition(f"topic {name!r} does not exist{meant}")
-            rows.append(TopicDeletion(name, None, None, None, *code_and_message(missing)))
+            rows.append(TopicDeletion(name, None, None, None).failed_by(missing))
     return rows
 
 
@@ -352,10 +348,7 @@ async def delete_topics(cluster: Cluster, preview: Sequence[TopicDeletion]) -> l
         topic_names=names,
     )
     failures = {str(one.name): error for one in answer.responses if (error := error_in(one)) is not None}
-    return [
-        replace(row, error=error.code, message=error.message) if (error := failures.get(row.topic)) else row
-        for row in preview
-    ]
+    return [row.failed_by(failures.get(row.topic)) for row in preview]
 
 
 async def until_led(cluster: Cluster, name: str, partitions: int = 1, *, led: Count | None = None) -> TopicNode:

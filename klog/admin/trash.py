@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -127,7 +127,7 @@ async def purge_topics(
         error = error_in(answer, "the topic is deleted, and not purged yet")
         if isinstance(error, UnknownTopicId):  # where no deletion waits it is purged already
             error = None
-        purged.append(row if error is None else replace(row, error=error.code, message=error.message))
+        purged.append(row.failed_by(error))
     return purged
 
 

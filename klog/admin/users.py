@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from klog.admin.acts import here
-from klog.client.answers import check, code_and_message, error_in
+from klog.client.answers import check, error_in
 from klog.client.cluster import Cluster
 from klog.coordination import scram_credentials
 from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import NoSuchThing, Refused, UsageError
 from klog.protocol.apis import ApiKey
+from klog.render.columns import MayFail
 from klog.security.scram import ITERATIONS_MAX, ITERATIONS_MIN, SALT_BYTES, ScramCredential, ScramMechanism
 
 PASSWORD_CHARACTERS_MIN: Final = 8
@@ -24,14 +25,12 @@ after the command, at any broker, is met by one that knows. One that does not an
 
 
 @dataclass(frozen=True, slots=True)
-class UserRow:
+class UserRow(MayFail):
     """A user. ``mechanisms`` are those by which it can log in; ``iterations`` how often each stretches its password."""
 
     user: str
     mechanisms: list[str]
     iterations: list[int]
-    error: str | None = None
-    message: str | None = None
 
 
 async def list_users(cluster: Cluster, names: Iterable[str] | None = None) -> list[UserRow]:
@@ -134,8 +133,7 @@ def _row(result: Any) -> UserRow:
         result.user,
         [ScramMechanism(number).label for number, _ in infos],
         [iterations for _, iterations in infos],
-        *code_and_message(error_in(result)),
-    )
+    ).failed_by(error_in(result))
 
 
 def write_first(zookeeper: ZooKeeper, passwords: Mapping[str, str]) -> list[UserRow]:

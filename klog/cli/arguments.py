@@ -14,12 +14,26 @@ from klog.render import Format
 ID_MAX = 2**31 - 1
 """The protocol's largest number of partitions and largest broker id."""
 
+PARTITIONS_MAX = 100_000
+"""More than any cluster has; bounds what ``-p 0-99999999`` would make."""
+
 
 def all_partitions(words: Sequence[str] | None) -> tuple[int, ...] | None:
-    """The partitions of a repeated ``-p``, as ``0,2,5-8``, each once, in order; None where none is given."""
-    from klog.tools.tail import parse_partitions
+    """The partitions of a repeated ``-p``, each once, in order: ``0,2,5-8`` is (0, 2, 5, 6, 7, 8).
 
-    return tuple(sorted({number for word in words for number in parse_partitions(word)})) if words else None
+    None where none is given.
+    """
+    found: set[int] = set()
+    for word in words or ():
+        for part in word.split(","):
+            first, dash, last = part.strip().partition("-")
+            if not (first.isascii() and first.isdigit()) or (dash and not (last.isascii() and last.isdigit())):
+                raise UsageError(f"{word!r} is not a list of partitions", hint="write 0,2,5-8")
+            low, high = int(first), int(last) if dash else int(first)
+            if low > high or high >= PARTITIONS_MAX:
+                raise UsageError(f"{word!r}: {part.strip()} is not a range of partitions", hint="write 0,2,5-8")
+            found.update(range(low, high + 1))
+    return tuple(sorted(found)) if words else None
 
 
 Topic = Annotated[str, argument("TOPIC", "The topic.")]

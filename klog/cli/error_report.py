@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from klog.errors import CannotConnect, KlogError, NoSuchThing, TimedOut
 from klog.render import Format
-from klog.render.visible import for_stream
+from klog.render.fitting import wrapped
+from klog.render.visible import for_stream, is_terminal
 from klog.render.writer import yaml_text
 
 if TYPE_CHECKING:
@@ -18,26 +19,24 @@ if TYPE_CHECKING:
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 
+HINT_WIDTH = 80
+"""Of a terminal: a wider line is hard to read."""
+
 CONNECT_HINT = "check with `klog status` whether a broker runs; start one with `klog up`, or give another: -B HOST:PORT"
 
 
-class NeedsAnswer(KlogError):
+class NeedsAnswer(KlogError, code="NEEDS_ANSWER"):
     """Confirmation was needed, and stdin is not a terminal."""
 
-    code = "NEEDS_ANSWER"
     exit_code = EXIT_USAGE
 
 
-class Declined(KlogError):
+class Declined(KlogError, code="DECLINED"):
     """The answer was no."""
 
-    code = "DECLINED"
 
-
-class Bug(KlogError):
+class Bug(KlogError, code="BUG"):
     """An exception that klog did not raise on purpose."""
-
-    code = "BUG"
 
 
 def translated(error: Exception) -> KlogError:
@@ -76,7 +75,7 @@ def show(error: KlogError, command: str, form: Format, err: TextIO, *, target: T
         is_named = all(one in error.message for one in addresses)
         lines.append(f"  address: from {target.source}" if is_named else f"  cluster: {target}")
     if hint:
-        lines.append(f"  hint: {hint}")
+        lines += wrapped(hint, HINT_WIDTH, "  hint: ") if is_terminal(err) else [f"  hint: {hint}"]
     write(err, "\n".join(lines) + "\n")
 
 

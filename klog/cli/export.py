@@ -391,13 +391,12 @@ async def list_batches(
     return invocation.report(rows, notes=notes, footer=f"{counted(messages, 'message')}, {size:,} bytes")
 
 
-@export.command("compact", rows="klog.export.compact:CompactedBatches", connects=False)
+@export.command("compact", rows="klog.export.compact:CompactedBatches", connects=False, dry_run=True)
 async def compact(
     invocation: Invocation,
     root: Root,
     below: str | None = flag("--below SIZE", "Merge neighbouring batches smaller than this (128MiB)."),
     batches: str | None = flag("--batches A-B", "Merge these batches, whatever their size."),
-    dry_run: bool = flag("--dry-run", "Show what would be merged."),
 ) -> Report:
     """Merge batches into fewer, larger files, atomically. Offsets and counts stay the same.
 
@@ -407,6 +406,7 @@ async def compact(
 
     if below is not None and batches is not None:
         raise UsageError("--below and --batches exclude each other")
+    dry_run = invocation.shared.dry_run
     with counting(invocation, "bytes") as count:
         rows = await asyncio.to_thread(
             compacting.compact,

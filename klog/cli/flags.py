@@ -83,19 +83,11 @@ BootstrapServer = Annotated[
 ZooKeeperFlag = Annotated[
     str | None, _common("-z --zookeeper HOST:PORT,.../CHROOT", "The cluster, by its ZooKeeper address.", parser=named)
 ]
-Profile = Annotated[str | None, _common("--profile NAME", "The cluster, by the name of a profile.", parser=named)]
 ClientConfig = Annotated[
     Path | None,
     _common("--client-config FILE", "Client settings: consumer.properties or producer.properties of Kafka."),
 ]
-ConnectBy = Annotated[
-    list[str] | None,
-    _common(
-        "-X --property NAME=VALUE", "A setting of the connection, under Kafka's name: security.protocol, sasl.*, ssl.*."
-    ),
-]
 Timeout = Annotated[float | None, _common("--timeout DURATION", "Time limit for each answer (10s).", parser=limit)]
-Trace = Annotated[bool, _common("--trace", "Show each request and znode access with its time in ms.")]
 _FORMATS = "Output format: table, wide, json, jsonl, yaml, tsv, or schema (the columns)."
 
 
@@ -109,13 +101,6 @@ def _with_schema(ctx: typer.Context, value: Format | None) -> Format | None:
 
 Output = Annotated[Format | None, _common("-o --output FORMAT", _FORMATS, is_eager=True, callback=_with_schema)]
 OutputLong = Annotated[Format | None, _common("--output FORMAT", _FORMATS, is_eager=True, callback=_with_schema)]
-NoHeader = Annotated[bool, _common("--no-header", "Leave out the header line of tables and TSV.")]
-Quiet = Annotated[bool, _common("-q --quiet", "Print only errors on stderr.")]
-Verbose = Annotated[bool, _common("-v --verbose", "Show the cluster's address and where it came from.")]
-Yes = Annotated[bool, _common("-y --yes", "Do not ask for confirmation.")]
-Confirm = Annotated[str | None, _common("--confirm NAME", "Name of the profile, for --yes on a protected one.")]
-DryRun = Annotated[bool, _common("--dry-run", "Show what would be done without doing it.")]
-
 
 OUTPUT = ("output", "no_header", "quiet", "verbose")
 """Of every command."""
@@ -128,20 +113,30 @@ class CommonFlags:
     """The flags that commands share, each written once, with their values."""
 
     output: Output = None
-    no_header: NoHeader = False
-    quiet: Quiet = False
-    verbose: Verbose = False
-    yes: Yes = False
-    confirm: Confirm = None
-    dry_run: DryRun = False
+    no_header: Annotated[bool, _common("--no-header", "Leave out the header line of tables and TSV.")] = False
+    quiet: Annotated[bool, _common("-q --quiet", "Print only errors on stderr.")] = False
+    verbose: Annotated[bool, _common("-v --verbose", "Show the cluster's address and where it came from.")] = False
+    yes: Annotated[bool, _common("-y --yes", "Do not ask for confirmation.")] = False
+    confirm: Annotated[str | None, _common("--confirm NAME", "Name of the profile, for --yes on a protected one.")] = (
+        None
+    )
+    dry_run: Annotated[bool, _common("--dry-run", "Show what would be done without doing it.")] = False
     bootstrap_server: BootstrapServer = None
     zookeeper: ZooKeeperFlag = None
-    profile: Profile = None
+    profile: Annotated[
+        str | None, _common("--profile NAME", "The cluster, by the name of a profile.", parser=named)
+    ] = None
     client_config: ClientConfig = None
-    connect_by: ConnectBy = None
+    connect_by: Annotated[
+        list[str] | None,
+        _common(
+            "-X --property NAME=VALUE",
+            "A setting of the connection, under Kafka's name: security.protocol, sasl.*, ssl.*.",
+        ),
+    ] = None
     """A command with a ``-X`` for more has that in place of this one."""
     timeout: Timeout = None
-    trace: Trace = False
+    trace: Annotated[bool, _common("--trace", "Show each request and znode access with its time in ms.")] = False
 
 
 @dataclass(frozen=True, slots=True)

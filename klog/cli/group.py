@@ -165,7 +165,6 @@ async def rewind(
     says so.
     """
     from klog.admin import rewind as rewinding
-    from klog.admin.acts import here
     from klog.coordination import groups, offset_changes
 
     if (to is None) == (by is None):
@@ -194,7 +193,7 @@ async def rewind(
     for note in plan.notes:
         invocation.say(note)
     invocation.confirm(question, invocation.report(plan.rows))
-    for one in await rewinding.carry_out(cluster, session, plan, actor=here(session), force=force, hint=hint):
+    for one in await rewinding.carry_out(cluster, session, plan, force=force, hint=hint):
         invocation.say(f"fenced: {one}")
     return invocation.report(plan.rows, footer=summary)
 
@@ -203,14 +202,13 @@ async def rewind(
 async def delete(invocation: Invocation, name: Group) -> Report:
     """Delete a group without members, and its committed offsets. Asks first."""
     from klog.admin import rewind as rewinding
-    from klog.admin.acts import here
 
     cluster, session = await invocation.cluster(), await invocation.zookeeper()
     plan = await rewinding.plan_deletion(session, name)
     await rewinding.refuse_members(session, [name])
     question = f"Delete group {name} and its offsets in {counted(len(plan.rows), 'partition')}"
     invocation.confirm(question, invocation.report(plan.rows))
-    await rewinding.delete_group(cluster, session, name, here(session))
+    await rewinding.delete_group(cluster, session, name)
     return invocation.report(plan.rows, footer=f"group {name} deleted")
 
 
@@ -220,14 +218,13 @@ async def forget(
 ) -> Report:
     """Remove the offsets that a group without members has committed in one topic, which may be gone. Asks first."""
     from klog.admin import rewind as rewinding
-    from klog.admin.acts import here
 
     cluster, session = await invocation.cluster(), await invocation.zookeeper()
     plan = await rewinding.plan_deletion(session, name, topic)
     await rewinding.refuse_members(session, [name])
     question = f"Forget the offsets of group {name} in {counted(len(plan.rows), 'partition')} of {topic}"
     invocation.confirm(question, invocation.report(plan.rows))
-    await rewinding.carry_out(cluster, session, plan, actor=here(session))
+    await rewinding.carry_out(cluster, session, plan)
     footer = f"group {name} has no offsets in {topic} now"
     return invocation.report(plan.rows, footer=footer)
 
@@ -275,12 +272,11 @@ async def copy(
 ) -> Report:
     """Copy the offsets of a group, with their metadata, to a new group. Fails if the new group has offsets already."""
     from klog.admin import rewind as rewinding
-    from klog.admin.acts import here
 
     cluster, session = await invocation.cluster(), await invocation.zookeeper()
     plan = await rewinding.plan_copy(cluster, session, name, target)
     await rewinding.refuse_members(session, [target])
     what = f"copy the offsets of group {name} in {counted(len(plan.rows), 'partition')} to {target}"
     invocation.end_dry_run(what, invocation.report(plan.rows))
-    await rewinding.carry_out(cluster, session, plan, actor=here(session))
+    await rewinding.carry_out(cluster, session, plan)
     return invocation.report(plan.rows, footer=f"offsets of group {name} copied to {target}")

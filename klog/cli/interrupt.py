@@ -121,31 +121,37 @@ def raising() -> Iterator[None]:
         _STATE.cancel = cancel
 
 
-def stop_in_order(stop: Act) -> None:
-    """SIGINT and SIGTERM call ``stop`` in the running event loop; a second one ends the process at once."""
-    import asyncio
-
+def stopping(stop: Act) -> Callable[..., None]:
+    """What signals call, with their number: ``stop``, once. A second signal ends the process at once."""
     asked = StopRequest()
 
-    def stopping(number: int) -> None:
+    def asked_to(number: int, frame: FrameType | None = None) -> None:
         if asked.again():
             if asked.count > 1:
                 os._exit(EXIT_SIGNALLED + number)
             stop()
 
+    return asked_to
+
+
+def stop_in_order(stop: Act) -> None:
+    """SIGINT and SIGTERM call ``stop`` in the running event loop; a second one ends the process at once."""
+    import asyncio
+
+    handler = stopping(stop)
     for one in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(one, stopping, one)
+        asyncio.get_running_loop().add_signal_handler(one, handler, one)
 
 
 def stop_event(asked: Act) -> threading.Event:
     """Set by SIGINT and SIGTERM, which also call ``asked``; a second one ends the process at once."""
     stop = threading.Event()
 
-    def stopping() -> None:
+    def ask() -> None:
         asked()
         stop.set()
 
-    stop_in_order(stopping)
+    stop_in_order(ask)
     return stop
 
 

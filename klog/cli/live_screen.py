@@ -8,8 +8,10 @@ import json
 import sys
 import textwrap
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from klog.admin.group_lag import LagRow, in_order
+from klog.admin.metrics import MetricRow, read_metrics
 from klog.cli import interrupt
 from klog.cli.invocation import Invocation
 from klog.cli.target import klog_home
@@ -17,12 +19,12 @@ from klog.errors import KlogError, UsageError
 from klog.render import Format, Report, render
 from klog.render.values import to_json
 from klog.render.visible import is_terminal
-
-if TYPE_CHECKING:
-    from klog.admin.metrics import MetricRow
-    from klog.tools.top.gathering import Gatherer
-    from klog.tools.top.screen import Deeper, Screen
-    from klog.tools.why.steps import Step
+from klog.tools.events import EventRow, row
+from klog.tools.top.facts import PartitionLine, partition_lines
+from klog.tools.top.gathering import ANSWER_S, Gatherer
+from klog.tools.top.screen import Deeper, Screen
+from klog.tools.why.gathering import parsed, why
+from klog.tools.why.steps import Step, numbered
 
 EVERY_S = 2.0
 WHY_WIDTH = 78
@@ -31,8 +33,6 @@ REDRAW_S = 1.0
 
 async def live(invocation: Invocation, every: float | None) -> int | None:
     """The screen until its person leaves, or a line each interval until stopped."""
-    from klog.tools.top.gathering import Gatherer
-
     invocation.has_shown = True
     on_screen = is_terminal(sys.stdout) and is_terminal(sys.stdin) and invocation.shared.output is not Format.JSONL
     every_s = every or EVERY_S
@@ -61,8 +61,6 @@ async def _in_lines(gatherer: Gatherer, every_s: float) -> None:
 
 async def _on_screen(invocation: Invocation, gatherer: Gatherer, every_s: float) -> int | None:
     """Until the person leaves; the exit code."""
-    from klog.tools.top.screen import Screen
-
     screen = Screen(invocation.target.title)
     app = _application(screen, lambda deeper: loading.append(asyncio.ensure_future(_load(deeper))))
     loading: list[asyncio.Future[None]] = []
@@ -100,12 +98,6 @@ def _failed(app: Any, done: asyncio.Future[None]) -> None:
 
 async def _lines_of(invocation: Invocation, gatherer: Gatherer, deeper: Deeper) -> list[str]:
     """What is shown of one subject: the rows of the command that is about it."""
-    from klog.admin.group_lag import LagRow, in_order
-    from klog.admin.metrics import read_metrics
-    from klog.tools.events import EventRow, row
-    from klog.tools.top.facts import PartitionLine, partition_lines
-    from klog.tools.top.gathering import ANSWER_S
-
     (kind, one), snapshot = deeper.of, gatherer.snapshot
     try:
         match kind:
@@ -145,9 +137,6 @@ def _table(row_type: type, rows: Sequence[Any]) -> list[str]:
 
 async def steps_of(invocation: Invocation, subject: list[str]) -> list[Step]:
     """What `klog status` says of a subject."""
-    from klog.tools.why.gathering import parsed, why
-    from klog.tools.why.steps import numbered
-
     asked = parsed(subject)
     cluster = await invocation.cluster()
     return numbered(await why(cluster, invocation.zookeeper, invocation.where, asked))

@@ -17,9 +17,10 @@ from klog.errors import UsageError
 from klog.names import counted
 from klog.render import Format, Report
 from klog.render.visible import is_terminal, visible_json_bytes
+from klog.tools import log_files, log_repair
+from klog.tools.log_survey import LogRange, Meter
 
 if TYPE_CHECKING:
-    from klog.tools.log_survey import LogRange, Meter
     from klog.tools.schemas import MessageDecoder
 
 T = TypeVar("T")
@@ -50,9 +51,6 @@ def dump(
     reads it. Notes tell what cannot be read, and the exit code is then 1. A time is the place of the first message that
     is not older.
     """
-    from klog.tools import log_files
-    from klog.tools.log_survey import LogRange
-
     within = LogRange.of(begin, end)
     if messages:
         return _dump_messages(invocation, path, within, decode, schemas or [], schemas_at)
@@ -123,8 +121,6 @@ async def verify(invocation: Invocation, path: LogPath) -> Report:
 
     Exit 1 on any damage.
     """
-    from klog.tools import log_files
-
     rows = await _read(invocation, lambda meter: list(log_files.verify(path, meter)))
     faults = sum(row.is_fault for row in rows)
     messages = sum(row.messages or 0 for row in rows)
@@ -143,8 +139,6 @@ async def repair(invocation: Invocation, path: LogPath) -> Report:
     Asks first. The damaged bytes are kept beside the log, and every valid batch stays. Fails while a broker uses the
     log.
     """
-    from klog.tools import log_repair
-
     plan = await _read(invocation, lambda meter: log_repair.plan_repair(path, meter))
     if not plan.rows:
         return invocation.report([], footer="nothing to repair")
@@ -157,8 +151,6 @@ async def repair(invocation: Invocation, path: LogPath) -> Report:
 async def _read(invocation: Invocation, work: Callable[[Meter], T]) -> T:
     """Files in a thread, with the progress on a terminal. Ctrl-C ends it at the next batch."""
     import asyncio
-
-    from klog.tools.log_survey import Meter
 
     meter = Meter()
     with progress(invocation, lambda: Done(meter.done, meter.total), unit="bytes"):

@@ -13,6 +13,7 @@ from klog.cli.command import Noun, top_command
 from klog.cli.command_table import ENTRIES, entry_named
 from klog.cli.flags import argument
 from klog.cli.invocation import Invocation
+from klog.cli.root import load, root
 from klog.render.visible import is_terminal
 
 WIDTH_MAX = 100
@@ -64,8 +65,6 @@ def man(
 
     On a terminal `man` shows the page, if it is installed; otherwise it is the command's help.
     """
-    from klog.cli.root import load, root
-
     given = words or []
     entry = entry_named(given[0]) if given else None
     page = installed_page("klog.1" if entry is None else f"klog-{entry.name}.1")

@@ -182,7 +182,10 @@ def _names(ctx: typer.Context, kind: str, about: str = "") -> Sequence[str]:
         if kind == "profiles":
             profiles = profiles_here(klog_home(), Path.cwd())
             return [] if profiles is None else sorted(profiles.by_name)
-        flags = {name: _given(ctx, name) for name in ("bootstrap_server", "zookeeper", "profile")}
+        before = ctx.find_root().params  # the noun
+        flags = {
+            name: ctx.params.get(name) or before.get(name) for name in ("bootstrap_server", "zookeeper", "profile")
+        }
         target = resolve(GlobalFlags(**flags))  # type: ignore[arg-type]
         if kind == "znodes":
             below = f"{about.rstrip('/')}/"
@@ -194,12 +197,6 @@ def _names(ctx: typer.Context, kind: str, about: str = "") -> Sequence[str]:
         return _remembered(target, kind)
     except Exception:
         return []  # whatever it is, the person who typed <Tab> does not want to read about it
-
-
-def _given(ctx: typer.Context, name: str) -> str | None:
-    """A flag's value: behind the command, or else before its noun."""
-    value: str | None = ctx.params.get(name)
-    return value if value is not None else ctx.find_root().params.get(name)
 
 
 def remember_topics(target: Target, partitions: Mapping[str, int]) -> None:

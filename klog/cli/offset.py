@@ -97,7 +97,6 @@ async def import_(
     """
     from klog.admin import offset_files
     from klog.admin import rewind as rewinding
-    from klog.admin.acts import here
     from klog.coordination import offset_changes
 
     if str(file) == "-":
@@ -128,6 +127,6 @@ async def import_(
     invocation.confirm(f"Import offsets of {named}: {summary}", invocation.report(changed))
     with counting(invocation, "groups", len(plans)) as done:
         for plan in plans:
-            await rewinding.carry_out(cluster, session, plan, actor=here(session))
+            await rewinding.carry_out(cluster, session, plan)
             done.done += 1
     return invocation.report(changed, footer=summary)

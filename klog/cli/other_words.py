@@ -76,9 +76,6 @@ RENAMED = {
     "zk controller": "zk get /controller",
     "zk groups": "zk tree /klog/groups",
     "zk owners": "zk tree /consumers",
-    "zk acl": "zk stat",
-    "stream submit": "stream run --submit",
-    "stream remove": "stream stop --remove",
 }
 """Commands of the version before, which are still taken, and today's words for them."""
 GONE = {
@@ -87,9 +84,6 @@ GONE = {
     "zk diff": "`klog zk tree PATH -o wide` of each, and `diff`",
     "zk watch": "`watch klog zk tree PATH`",
     "group rename": "`klog group copy GROUP NEW-GROUP`, then `klog group delete GROUP`",
-    "demo": "`scripts/figure3`",
-    "perf paper": "`scripts/paper --peers klog`",
-    "quota check": "`klog quota list --applied --user USER --client CLIENT-ID`",
 }
 """Commands of the version before that others do now: what to type."""
 ALIASES = {"partitions": "partition", "elections": "election", "groups": "group", "topics": "topic"}

@@ -39,10 +39,8 @@ LINES_NAMED_MAX = 100
 """Runs of lines named in one error."""
 
 
-class GivenUp(KlogError):
+class GivenUp(KlogError, code="GIVEN_UP"):
     """Messages that are not in the log, as far as anybody knows."""
-
-    code = "GIVEN_UP"
 
 
 @top_command("produce", rows="klog.tools.deliveries:PartitionReceipt", changes=True, value_optional=("--schema",))
@@ -157,7 +155,9 @@ async def produce(
     if schema is not None:
         options = replace(options, encoder=await encoder_by(invocation, schema, topic))
     with ExitStack() as opened:
-        sources = [_open(path, opened) for path in files or [STDIN]]
+        sources = [
+            sys.stdin.buffer if path == STDIN else opened.enter_context(path.open("rb")) for path in files or [STDIN]
+        ]
         if sys.stdin.buffer in sources and is_terminal(sys.stdin):
             invocation.say(f"reading messages for {topic} from the terminal, one per line; end with Ctrl-D")
         given_up = None
@@ -243,10 +243,6 @@ def _bytes_of(sources: Sequence[BinaryIO]) -> int | None:
 def _bytes_read(sources: Sequence[BinaryIO]) -> int:
     """So far; asked of the descriptors, since a thread reads."""
     return sum(os.lseek(one.fileno(), 0, os.SEEK_CUR) for one in sources)
-
-
-def _open(path: Path, opened: ExitStack) -> BinaryIO:
-    return sys.stdin.buffer if path == STDIN else opened.enter_context(path.open("rb"))
 
 
 def _bytes(text: str | None) -> bytes | None:

@@ -11,6 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from klog.admin import profiles
+from klog.admin.profiles import Profile, Profiles, ProfileTest
 from klog.cli import flags
 from klog.cli.command import Noun
 from klog.cli.flags import GlobalFlags, argument, flag
@@ -21,7 +23,6 @@ from klog.errors import KlogError, NoSuchThing, Refused, UsageError
 from klog.render import Report
 
 if TYPE_CHECKING:
-    from klog.admin.profiles import Profile, Profiles
     from klog.client.cluster import Cluster
 
 profile = Noun("profile", "Clusters by name: addresses, colour, protection.")
@@ -35,8 +36,6 @@ Project = Annotated[bool, flag("--project", f"Write to {PROJECT_FILE} in the wor
 
 
 def _profiles() -> Profiles:
-    from klog.admin import profiles
-
     return profiles.load(klog_home(), Path.cwd())
 
 
@@ -55,8 +54,6 @@ def list_profiles(invocation: Invocation) -> Report:
 
     CURRENT marks the profile that commands take here if they are given no cluster.
     """
-    from klog.admin import profiles
-
     found = _profiles()
     note = "" if found.by_name else f"no profiles in {found.home_file}; klog profile add NAME -B HOST:PORT"
     return invocation.report(profiles.rows(found, _in_use()), footer=note)
@@ -68,8 +65,6 @@ def show(
     name: str | None = argument("NAME", "The profile; the one in use here if not given.", autocompletion=profile_names),
 ) -> Report:
     """Show a profile, and where it is written."""
-    from klog.admin import profiles
-
     in_use = _in_use()
     if name is None and in_use is None:
         target = resolve(GlobalFlags())
@@ -98,8 +93,6 @@ async def add(
     another id at these addresses. If the cluster does not answer, the profile is written without an id. The file of
     --client-config is how commands connect to it.
     """
-    from klog.admin import profiles
-
     if not bootstrap_server and not zookeeper:
         raise UsageError("a profile needs the addresses of its cluster", hint=f"klog profile add {name} -B HOST:PORT")
     path = Path.cwd() / PROJECT_FILE if project else klog_home() / HOME_FILE
@@ -152,8 +145,6 @@ def set_keys(
     ),
 ) -> Report:
     """Change keys of a profile. Comments in the file stay."""
-    from klog.admin import profiles
-
     values = dict(profiles.parse_setting(word) for word in given)
     profiles.change(_profiles().named(name, "argument NAME"), values)
     return _written(invocation, name)
@@ -167,8 +158,6 @@ def use(
     project: Project = False,
 ) -> Report:
     """Make a profile the current one: commands that are given no cluster take it."""
-    from klog.admin import profiles
-
     if (name is None) == (not none):
         raise UsageError("give either NAME or --none")
     home = klog_home() / HOME_FILE
@@ -195,8 +184,6 @@ def use(
 @profile.command("remove", rows=ROW, connects=False)
 def remove(invocation: Invocation, name: Name) -> Report:
     """Remove a profile from its file, and show it for the last time. The cluster is not touched."""
-    from klog.admin import profiles
-
     gone = _profiles().named(name, "argument NAME")
     shown = profiles.row(gone, _in_use())
     profiles.remove(gone)
@@ -215,8 +202,6 @@ async def test(
 
 
 async def _tested(invocation: Invocation, one: Profile) -> Any:
-    from klog.admin.profiles import ProfileTest
-
     began_s = time.perf_counter()
     try:
         async with _connected(invocation, profile=one.name, client_config=None) as cluster:
@@ -227,11 +212,9 @@ async def _tested(invocation: Invocation, one: Profile) -> Any:
             )
     except (KlogError, OSError) as error:
         code = error.code if isinstance(error, KlogError) else type(error).__name__
-        return ProfileTest(one.name, one.bootstrap, None, None, None, code, str(error))
+        return ProfileTest(one.name, one.bootstrap, None, None, None, error=code, message=str(error))
 
 
 def _written(invocation: Invocation, name: str) -> Report:
-    from klog.admin import profiles
-
     written = _profiles().named(name, "argument NAME")
     return invocation.report([profiles.row(written, _in_use())], footer=f"written to {written.file}")

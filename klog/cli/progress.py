@@ -19,15 +19,13 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from klog.cli.flags import GlobalFlags
+from klog.metrics import Count
 from klog.render import Format
 from klog.render.value_texts import count_text, duration_text, size_text
 from klog.render.visible import for_stream, is_terminal
-
-if TYPE_CHECKING:
-    from klog.metrics import Count
 
 QUIET_S = 1.0
 """What is over by then shows nothing."""
@@ -124,10 +122,7 @@ def progress(invocation: Drawing, measure: Callable[[], Done | None], *, unit: s
 @contextmanager
 def counting(invocation: Drawing, unit: str, total: int | None = None) -> Iterator[Count]:
     """Show what is counted while inside."""
-    from klog.metrics import Count  # which a command that counts nothing need not load
-
-    count = Count()
-    count.total = total
+    count = Count(total=total)
     with progress(invocation, lambda: Done(count.done, count.total, count.about), unit=unit):
         yield count
 

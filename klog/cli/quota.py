@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from klog.cli.command import Noun
 from klog.cli.flags import argument, flag
@@ -11,9 +11,7 @@ from klog.cli.name_values import settings
 from klog.errors import InvalidRequest, UsageError
 from klog.names import counted
 from klog.render import Report
-
-if TYPE_CHECKING:
-    from klog.security.quotas import Entity
+from klog.security.quotas import DEFAULT, DEFAULT_NODE, Entity, check_entity
 
 ROW = "klog.admin.quotas:QuotaRow"
 
@@ -129,8 +127,6 @@ def _entity(*given: Given) -> Entity:
 
 
 def _checked(entity: Entity) -> Entity:
-    from klog.security.quotas import check_entity
-
     try:
         return check_entity(entity)
     except InvalidRequest as error:
@@ -140,8 +136,6 @@ def _checked(entity: Entity) -> Entity:
 
 def _names(*given: Given) -> Entity:
     """Of a user, a client id and an address."""
-    from klog.security.quotas import DEFAULT, DEFAULT_NODE, Entity
-
     for kind, (name, is_default) in zip(Entity._fields, given, strict=True):
         if name is not None and is_default:
             raise UsageError(f"--{kind} and --default-{kind} exclude each other")

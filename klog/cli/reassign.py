@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
-import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+from klog.admin import reassignment_file
 from klog.cli.arguments import bytes_rate
 from klog.cli.command import Noun
 from klog.cli.flags import argument, duration, flag
 from klog.cli.invocation import Invocation
 from klog.cli.progress import counting
-from klog.cli.watching import check_watchable
+from klog.cli.watching import check_watchable, watch_rows
 from klog.errors import UnknownTopicOrPartition, UsageError
 from klog.metrics import Count
 from klog.names import counted
 from klog.render import Report
 from klog.render.value_texts import size_text
-from klog.render.visible import is_terminal
 
 if TYPE_CHECKING:
     from klog.admin.reassignment import ReassignRow
@@ -99,7 +97,6 @@ async def execute(
     A partition that is already being reassigned gets the new target. To change the throttle, execute the plan again.
     """
     from klog.admin import reassignment as ops
-    from klog.admin import reassignment_file
 
     wanted = reassignment_file.read(file)
     cluster = await invocation.cluster()
@@ -142,44 +139,36 @@ async def status(
     invocation: Invocation,
     file: OptionalFile = None,
     watch: bool = flag("--watch", "Refresh every second until no reassignment is in progress."),
-) -> Report | None:
+) -> Report | int:
     """Show reassignments in progress: bytes copied and left, time of completion, and why one is stalled."""
     from klog.admin import reassignment as ops
-    from klog.admin import reassignment_file
 
     wanted = None if file is None else reassignment_file.read(file)
     check_watchable(invocation, watch=watch)
     cluster = await invocation.cluster()
+
+    async def told(rows: list[ReassignRow]) -> tuple[list[ReassignRow], str, tuple[str, ...]]:
+        missing = {row.topic for row in rows if row.error == UnknownTopicOrPartition.code}
+        return rows, ops.summary(rows), (*ops.reasons(rows), *await invocation.restore_notes(missing))
+
     if not watch:
-        return await _status(invocation, await ops.status(cluster, wanted))
-    before = await ops.look(cluster)
-    while True:
-        if before.underway:
-            await asyncio.sleep(WATCH_EVERY_S)
+        rows, footer, notes = await told(await ops.status(cluster, wanted))
+        return invocation.report(rows, footer=footer, notes=notes)
+    before: ops.Look | None = None
+
+    async def look() -> tuple[list[ReassignRow], str, tuple[str, ...]]:
+        nonlocal before
         now = await ops.look(cluster)
-        rows = ops.rows_of(now, before)
-        report = await _status(invocation, rows if wanted is None else await ops.of_plan(cluster, wanted, rows))
-        if not now.underway:
-            return report
-        if is_terminal(sys.stdout):
-            sys.stdout.write("\x1b[H\x1b[J")
-        invocation.show(report, out=sys.stdout)
-        before = now
+        rows, before = ops.rows_of(now, before), now
+        return await told(rows if wanted is None else await ops.of_plan(cluster, wanted, rows))
 
-
-async def _status(invocation: Invocation, rows: Sequence[ReassignRow]) -> Report:
-    from klog.admin import reassignment as ops
-
-    missing = {row.topic for row in rows if row.error == UnknownTopicOrPartition.code}
-    notes = *ops.reasons(rows), *await invocation.restore_notes(missing)
-    return invocation.report(rows, footer=ops.summary(rows), notes=notes)
+    return await watch_rows(invocation, look, WATCH_EVERY_S, is_over=lambda: before is not None and not before.underway)
 
 
 @reassign.command("cancel", rows=ROWS, asks=True, changes=True, acts=True)
 async def cancel(invocation: Invocation, file: OptionalFile = None) -> Report:
     """Cancel reassignments in progress: each partition returns to its old replicas. Asks first."""
     from klog.admin import reassignment as ops
-    from klog.admin import reassignment_file
 
     wanted = None if file is None else reassignment_file.read(file)
     cluster = await invocation.cluster()

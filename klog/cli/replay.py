@@ -28,7 +28,7 @@ def speed(word: str) -> float:
     return found
 
 
-@top_command("replay", rows="klog.tools.copying.replay:ReplayedRange")
+@top_command("replay", rows="klog.tools.copying.replay:ReplayedRange", dry_run=True)
 async def replay(
     invocation: Invocation,
     source: str = argument("SRC", "The topic to copy from.", ...),
@@ -44,7 +44,6 @@ async def replay(
         "--to-bootstrap-server", "The cluster of DST, if it is another one.", metavar=OTHER_CLUSTER
     ),
     again: bool = flag("--again", "Copy messages again that DST already has."),
-    dry_run: bool = flag("--dry-run", "Show what would be copied without copying."),
 ) -> Report:
     """Copy messages of a topic into another one, with keys, headers, timestamps and partitions.
 
@@ -54,6 +53,7 @@ async def replay(
     from klog.tools.copying import replay as replaying
     from klog.tools.copying.cluster_endpoint import ClusterEndpoint
 
+    dry_run = invocation.shared.dry_run
     options = replaying.ReplayOptions(
         range=from_range,
         partitions=all_partitions(partitions),
@@ -71,15 +71,14 @@ async def replay(
     if to_bootstrap_server is not None:
         into_servers = await invocation.other_servers(to_bootstrap_server, "--to-bootstrap-server")
 
-    def side(address: str, role: str) -> ClusterEndpoint:
-        return ClusterEndpoint(
+    async def side(address: str, role: str) -> ClusterEndpoint:
+        one = await ClusterEndpoint(
             address, role, timeout_s=invocation.timeout_s, patience_s=replaying.PATIENCE_S, note=invocation.say
-        )
+        ).open()
+        invocation.closing.push_async_callback(one.close)
+        return one
 
-    reader = await side(bootstrap, "source").open()
-    invocation.closing.push_async_callback(reader.close)
-    writer = await side(into_servers, "target").open()
-    invocation.closing.push_async_callback(writer.close)
+    reader, writer = await side(bootstrap, "source"), await side(into_servers, "target")
     rows: list[Any] = []
     try:
         with counting(invocation, "messages" if count else "bytes") as done:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
@@ -81,12 +81,6 @@ class RootGroup(KlogGroup):
         menu = TyperGroup(name=self.name, params=self.params, commands=names)
         return menu.shell_complete(typer.Context(menu), incomplete)
 
-    def main(  # type: ignore[override]  # the rest of typer's keywords are in `extra`
-        self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any
-    ) -> Any:
-        """Run a command line and leave by SystemExit with its exit code, as typer's own does."""
-        sys.exit(self.execute(list(sys.argv[1:] if args is None else args), **extra))
-
     def execute(self, arguments: list[str], **extra: Any) -> int:
         """Run a command line; its exit code. What the shell calls for each of its lines.
 
@@ -95,7 +89,7 @@ class RootGroup(KlogGroup):
         if arguments[:1] == ["help"]:
             arguments = [*arguments[1:], "--help"]
         try:
-            result = super().main(args=arguments, prog_name="klog", standalone_mode=False, **extra)
+            result = self.main(args=arguments, prog_name="klog", standalone_mode=False, **extra)
             sys.stdout.flush()
         except typer.Abort:
             return error_report.EXIT_FAILED

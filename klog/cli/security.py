@@ -6,6 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
+from klog.admin import closing, security_files
+from klog.admin.local_state import CLIENT_SETTINGS
 from klog.cli.command import Noun
 from klog.cli.flags import argument, flag
 from klog.cli.invocation import Invocation
@@ -34,8 +36,6 @@ def init(
     does all of it on this machine. On several machines copy broker.pem, ca.pem and broker.properties to each;
     docs/security.md shows every step. With --zookeeper-tls ZooKeeper needs `klog zookeeper start --tls DIR`.
     """
-    from klog.admin import security_files
-
     folder = directory or klog_home() / "security"
     rows = security_files.init(folder, hosts or (), administrator, zookeeper_tls=zookeeper_tls)
     return invocation.report(
@@ -60,8 +60,6 @@ def add(
     open listener may do everything, as before; users of the secured one need permissions. --dir is the folder of
     `klog security init`. The settings are a block at the end of FILE; without it the broker is as it was.
     """
-    from klog.admin import closing
-
     rows = closing.add(file, directory or klog_home() / "security", port)
     return invocation.report(rows, footer="next: the same for the other brokers, then `klog broker restart --all`")
 
@@ -73,8 +71,6 @@ def close(invocation: Invocation, file: Settings, directory: Folder = None) -> R
     Only what `klog security add` wrote into FILE is left. Run it on each machine, then `klog broker restart --all` as
     the administrator. Clients of the open listeners are refused from then on.
     """
-    from klog.admin import closing
-
     rows = closing.close(file, directory or klog_home() / "security")
     return invocation.report(rows, footer="next: the same for the other brokers, then `klog broker restart --all`")
 
@@ -88,9 +84,8 @@ async def users(invocation: Invocation, directory: Folder = None) -> Report:
     """
     import asyncio
 
-    from klog.admin import security_files, znode_acls
     from klog.admin import users as users_of
-    from klog.admin.local_state import CLIENT_SETTINGS
+    from klog.admin import znode_acls
     from klog.client.client_config import read_client_config
 
     folder = directory or klog_home() / "security"

@@ -26,12 +26,15 @@ from klog.cli.spark_flags import (
 from klog.cli.target import klog_home
 from klog.cli.watching import check_watchable, rows_as_they_come
 from klog.errors import CannotConnect, KlogError, NoSuchThing, TimedOut, UnknownTopicOrPartition, UsageError
+from klog.export.follow import may_pass
 from klog.names import counted
 from klog.render import Report
+from klog.spark.running.session import SparkTarget
+from klog.spark.running.submit import submission
+from klog.streams.folder import Description, StreamFolder, all_streams
 
 if TYPE_CHECKING:
     from klog.client.cluster import Cluster
-    from klog.streams.folder import StreamFolder
 
 stream = Noun("stream", "Compute on topics as messages come, with Spark.")
 
@@ -41,9 +44,8 @@ LOOK_EVERY_S = 0.1
 PATIENCE_S = 60.0
 """How long a stream that goes on waits for its brokers, as for a batch."""
 
-Name = Annotated[str, argument("NAME", "The stream.")]
-State = Annotated[Path | None, flag("--state DIR", "Folder with the streams and their checkpoints [~/.klog/streams].")]
 File = Annotated[Path | None, argument("FILE", "Program: .py with a function `stream`, or .sql with one query.")]
+State = Annotated[Path | None, flag("--state DIR", "Folder with the streams and their checkpoints [~/.klog/streams].")]
 
 
 @stream.command("run", rows="klog.streams.status:BatchRow", own_interrupt=True)
@@ -87,10 +89,6 @@ async def run(
     With --submit the same stream is a line for `sh` or a scheduler: it goes on from its checkpoint in --state, which
     driver and executors reach. The program is sent along.
     """
-    from klog.export.follow import may_pass
-    from klog.spark.running.session import SparkTarget
-    from klog.spark.running.submit import submission
-    from klog.streams.folder import Description, StreamFolder
     from klog.streams.program import Input, Late, Program, check_names, open_inputs, sink_of
     from klog.streams.streams import Streams, with_few_partitions
 
@@ -216,8 +214,6 @@ async def _run(invocation: Invocation, folder: StreamFolder, start: Any) -> None
 
 
 def _folders(names: list[str] | None, state: Path | None) -> list[StreamFolder]:
-    from klog.streams.folder import StreamFolder, all_streams
-
     where = state or klog_home() / "streams"
     return [StreamFolder(where, name) for name in names] if names else all_streams(where)
 
@@ -254,7 +250,7 @@ async def show_status(
 @stream.command("stop", rows="klog.streams.status:StreamRow", connects=False, asks=True)
 async def stop_stream(
     invocation: Invocation,
-    name: Name,
+    name: str = argument("NAME", "The stream.", ...),
     remove: bool = flag("--remove", "Remove it too, with its checkpoint; its output stays. Asks first."),
     state: State = None,
 ) -> Report:

@@ -33,10 +33,8 @@ OTHER_CLUSTER = "HOST:PORT,...|@PROFILE"
 """What a flag for a second cluster takes: addresses, or a profile as ``@NAME``."""
 
 
-class NoCluster(KlogError):
+class NoCluster(KlogError, code="NO_CLUSTER"):
     """Nothing says which cluster is meant."""
-
-    code = "NO_CLUSTER"
 
 
 @dataclass(frozen=True, slots=True)

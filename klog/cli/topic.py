@@ -299,11 +299,10 @@ async def _deleted(invocation: Invocation) -> Report:
     return Report(invocation.command, trash.TrashRow, rows)
 
 
-@topic.command("restore", rows="klog.admin.trash:RestoreRow")
+@topic.command("restore", rows="klog.admin.trash:RestoreRow", changes=True, dry_run=True)
 async def restore(
     invocation: Invocation,
     name: str = argument("NAME", "The deleted topic.", ..., autocompletion=deleted_topics),
-    dry_run: bool = flag("--dry-run", "Show what would come back, and change nothing."),
 ) -> Report:
     """Bring a deleted topic back.
 
@@ -311,13 +310,10 @@ async def restore(
     """
     from klog.admin import trash
 
-    if not dry_run:
-        invocation.check_may_change()
     session = await invocation.zookeeper()
     cluster = await invocation.cluster()
     plan = await trash.plan_restore(cluster, session, name)
-    if dry_run:
-        return invocation.report([plan], footer="dry run, nothing changed")
+    invocation.end_dry_run(f"restore topic {name}", invocation.report([plan]))
     with counting(invocation, "partitions with a leader", plan.partitions) as led:
         await trash.restore_topic(cluster, plan, led=led)
     return invocation.report([plan])
@@ -336,7 +332,7 @@ async def elect(
         planned = await elections.preview_preferred(cluster, names or ())
         moved = sum(row.old != row.new for row in planned)
         what = f"elect the preferred leader in {counted(moved, 'partition')}"
-        return invocation.report(planned, footer=f"dry run, nothing changed: {what}")
+        invocation.end_dry_run(what, invocation.report(planned))
     rows = await elections.elect_preferred(cluster, names or ())
     changed = sum(row.old != row.new for row in rows)
     failed = sum(row.error is not None for row in rows)

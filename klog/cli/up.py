@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import time
 from pathlib import Path
-from types import FrameType
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, NoReturn
 
+from klog.admin import local_cluster, local_state
+from klog.admin.local_state import LocalCluster, the_recorded_folder
+from klog.cli import interrupt
 from klog.cli.arguments import Properties, broker_settings
 from klog.cli.command import top_command
 from klog.cli.flags import flag
@@ -18,10 +19,6 @@ from klog.cli.target import klog_home, profile_of_addresses
 from klog.config import units
 from klog.errors import NoSuchThing, UsageError
 from klog.render import Report
-from klog.signals import StopRequest
-
-if TYPE_CHECKING:
-    from klog.admin.local_state import LocalCluster
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -74,16 +71,12 @@ def up(
     With --secure the brokers take encrypted connections of known users only. Certificates and the administrator's
     client.properties are written to `security` in the data folder; every command on this machine uses them.
     """
-    from klog.admin import local_cluster
-
     if brokers is not None and processes is not None:
         raise UsageError(
             "--brokers and --processes exclude each other", hint="--brokers for replicas, --processes for cores"
         )
     home = klog_home()
     if directory is None:
-        from klog.admin.local_state import the_recorded_folder
-
         directory = the_recorded_folder(home)
         if directory is not None and directory != (home / "local").resolve():
             invocation.say(f"the local cluster in {directory}")
@@ -99,17 +92,13 @@ def up(
         # The brokers say so too, but in their logs.
         for warning in BrokerConfig.parse(given, "-X").warnings:
             invocation.warn(warning)
-    asked = StopRequest()
 
-    def stop(number: int, frame: FrameType | None) -> None:
-        if not asked.again():
-            return
-        if asked.count > 1:
-            os._exit(128 + number)
+    def stop() -> NoReturn:
         raise _StopAsked
 
+    handler = interrupt.stopping(stop)
     for number in STOP_SIGNALS:
-        signal.signal(number, stop)
+        signal.signal(number, handler)
     try:
         with at_work_without_loop(invocation):
             cluster, rows = local_cluster.up(
@@ -155,8 +144,6 @@ def down(invocation: Invocation, directory: Directory = None) -> Report:
 
     Asks first if a protected profile has the cluster's address.
     """
-    from klog.admin import local_cluster, local_state
-
     here = local_state.look(directory) if directory is not None else local_state.the_running_cluster(klog_home())
     if here is not None and here.live:
         running = [local_cluster.Stopped(part.kind, part.id, part.address, "running", None) for part in here.live]
@@ -176,8 +163,6 @@ def down(invocation: Invocation, directory: Directory = None) -> Report:
 
 def _stay(invocation: Invocation, cluster: LocalCluster) -> int:
     """Wait until the whole cluster has stopped; `_StopAsked` ends it earlier."""
-    from klog.admin import local_cluster
-
     here: LocalCluster | None = cluster
     while here is not None and here.live:
         ended = local_cluster.await_end(here)

@@ -51,8 +51,13 @@ def _json_lines_in_a_pipe(invocation: Invocation) -> None:
         invocation.shared = replace(invocation.shared, output=Format.JSONL)
 
 
-async def watch_rows(invocation: Invocation, look: Callable[[], Any], every_s: float | None) -> None:
-    """Refresh until stopped, every `WATCH_EVERY_S` where no interval is given.
+async def watch_rows(
+    invocation: Invocation,
+    look: Callable[[], Any],
+    every_s: float | None,
+    is_over: Callable[[], bool] = lambda: False,
+) -> int:
+    """Refresh until stopped, every `WATCH_EVERY_S` where no interval is given, or until it is over; the exit code.
 
     ``look`` returns rows, a footer and notes. A terminal shows the newest rows, as many as fit.
     """
@@ -77,5 +82,7 @@ async def watch_rows(invocation: Invocation, look: Callable[[], Any], every_s: f
             notes = (*((f"{hidden} more",) if hidden > 0 else ()), *notes)
             sys.stdout.write("\x1b[H\x1b[J")
             rows = rows[:room]
-        invocation.show(invocation.report(rows, footer=footer, notes=notes), out=sys.stdout)
+        code = invocation.show(invocation.report(rows, footer=footer, notes=notes), out=sys.stdout)
+        if is_over():
+            return code
         await asyncio.sleep(max(0.0, due - loop.time()))

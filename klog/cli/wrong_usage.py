@@ -49,7 +49,8 @@ def _in_words(error: WrongUsage, ctx: Any) -> tuple[str, str]:
     if ctx is None or not isinstance(word, str):
         return message, see
     if not hasattr(error, "possibilities"):  # the flag is there, and its value is not, or should not be
-        return _value_of(_flag(ctx, word), word), see
+        flag = next((one for one in _flags(ctx) if word in (*one.opts, *one.secondary_opts)), None)
+        return _value_of(flag, word), see
     taken = other_words.ARGUMENTS.get(word) or word.lstrip("-").upper()
     if isinstance(ctx.command, KlogCommand) and taken in [one.metavar for one in arguments(ctx.command)]:
         return f"flag {word} does not exist: {taken} is given without a flag", f"usage: {usage_line(ctx)}"
@@ -82,10 +83,6 @@ def _meant(ctx: Any, word: str) -> str:
         ]
         return f"; did you mean {' or '.join(near[:2])}?" if near else ""
     return did_you_mean(word, sorted(name for name in known if name.startswith("--")))
-
-
-def _flag(ctx: Any, word: str) -> TyperOption | None:
-    return next((flag for flag in _flags(ctx) if word in (*flag.opts, *flag.secondary_opts)), None)
 
 
 def _flags(ctx: Any) -> Iterator[TyperOption]:

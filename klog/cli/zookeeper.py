@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
+from klog.admin import zookeeper as servers
 from klog.cli.command import Noun
 from klog.cli.flags import flag
 from klog.cli.invocation import Invocation
@@ -13,6 +14,7 @@ from klog.cli.target import klog_home, profile_of_addresses
 from klog.config import units
 from klog.names import counted
 from klog.render import Report
+from klog.tools import registry_facts
 
 zookeeper = Noun("zookeeper", "Run the embedded ZooKeeper server; rebuild what one has lost.")
 
@@ -50,8 +52,6 @@ def start(
     With --tls the connections are encrypted, those among the servers of an ensemble too, and --listen and --port are
     where. Plain connections then have a port of their own on 127.0.0.1.
     """
-    from klog.admin import zookeeper as servers
-
     with at_work_without_loop(invocation):
         row = servers.start(
             directory,
@@ -69,8 +69,6 @@ def start(
 @zookeeper.command("stop", rows=ROWS, connects=False, asks=True)
 def stop(invocation: Invocation, directory: Directory = None) -> Report:
     """Stop ZooKeeper, and wait until it has stopped. Asks first if a protected profile has its address."""
-    from klog.admin import zookeeper as servers
-
     running = servers.running(directory, klog_home())
     if running is not None:
         invocation.confirm(
@@ -92,8 +90,6 @@ def status(invocation: Invocation, directory: Directory = None) -> Report:
 
     Exit 1 if one does not run.
     """
-    from klog.admin import zookeeper as servers
-
     rows = servers.status(directory, klog_home())
     down = not rows or any(row.state != "running" for row in rows)
     return invocation.report(rows, failed=down, footer=None if rows else "klog has not started a ZooKeeper here")
@@ -114,7 +110,7 @@ async def rebuild(
     import asyncio
 
     from klog.admin import znode_acls
-    from klog.tools import registry_facts, registry_rebuild
+    from klog.tools import registry_rebuild
 
     session = await invocation.empty_zookeeper()
     with registry_facts.held(dirs):

@@ -34,11 +34,6 @@ def error_in(answer: Any, what: object = "") -> KlogError | None:
     return error_of(wire, f"{what}: {said}" if what else said)
 
 
-def code_and_message(error: KlogError | None) -> tuple[str | None, str | None]:
-    """``error`` and ``message`` of a row."""
-    return (None, None) if error is None else (error.code, error.message)
-
-
 def error_of(wire: int, message: str) -> KlogError:
     """klog's error with this code on the wire; for unknown codes the base class, with the number."""
     known = next((kind for kind in _below(KlogError) if kind.wire == wire > 0), None)

@@ -180,10 +180,8 @@ class Cluster:
         wire = metadata.errors.get(name, UnknownTopicOrPartition.wire)
         if wire == UnknownTopicOrPartition.wire:
             near = await self.near(name) if (not fresh if suggest is None else suggest) else []
-            raise UnknownTopicOrPartition(
-                f"topic {name!r} does not exist",
-                hint=f"did you mean {' or '.join(near)}?" if near else "`klog topic list` shows those there are",
-                topic=name,
+            raise UnknownTopicOrPartition.of_topics(
+                name, hint=f"did you mean {' or '.join(near)}?" if near else "`klog topic list` shows those there are"
             )
         if wire == InvalidTopic.wire:
             check_topic_name(name)  # raises with the reason

@@ -105,7 +105,7 @@ class Metadata(NamedTuple):
         """The error where there is no such topic, or no such partition of it."""
         topic = self.topics.get(name.topic)
         if topic is None:
-            return UnknownTopicOrPartition(f"topic {name.topic!r} does not exist", topic=name.topic)
+            return UnknownTopicOrPartition.of_topics(name.topic)
         return topic.lacking([name.partition])
 
     def leader_of(self, name: TopicPartition) -> int | None:

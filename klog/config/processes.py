@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from klog.config.broker import BrokerConfig
-from klog.config.table_network import NamedAddress, parse_listener
+from klog.config.table_network import parse_listener
 from klog.errors import InvalidConfig
 
 SOURCE: Final = "--processes"
@@ -54,18 +54,14 @@ def _own(config: BrokerConfig, number: int, count: int) -> Iterator[tuple[str, s
     for name in _LISTENERS:
         texts = config[name]
         if isinstance(texts, tuple):
-            yield name, ",".join(_text(parse_listener(one), number, name) for one in texts)
+            own = (one._replace(port=_raised(one.port, number, name)) for one in map(parse_listener, texts))
+            yield name, ",".join(map(str, own))
     for name in _PORTS:
         port = config[name]
         if isinstance(port, int) and port and (name != "port" or config["listeners"] is None):
             yield name, str(_raised(port, number, name))
     dirs = config.log_dirs
-    own = dirs[number::count] or (folder_of(dirs[number % len(dirs)], broker),)
-    yield "log.dirs", ",".join(own)
-
-
-def _text(listener: NamedAddress, number: int, name: str) -> str:
-    return str(listener._replace(port=_raised(listener.port, number, name)))
+    yield "log.dirs", ",".join(dirs[number::count] or (folder_of(dirs[number % len(dirs)], broker),))
 
 
 def _raised(port: int, number: int, name: str) -> int:

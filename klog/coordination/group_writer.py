@@ -39,12 +39,8 @@ TRIES = 3
 """Per write: a node that another client creates or removes at the same moment costs another try."""
 
 
-class GroupChanged(KlogError):
+class GroupChanged(KlogError, wire=15, code="GROUP_CHANGED", retriable=True):
     """The group's node is at another version than expected."""
-
-    wire = 15
-    code = "GROUP_CHANGED"
-    retriable = True
 
     def __init__(self, state: GroupState) -> None:
         super().__init__(f"group {state.group!r} was changed outside its coordinator, to version {state.version}")

@@ -21,7 +21,7 @@ def mark_for_deletion(zookeeper: ZooKeeper, name: str, fence: Sequence[Operation
     path = paths.delete_topic(name)
     for _ in range(RACE_TRIES):
         if zookeeper.exists(paths.topic(name)) is None:
-            raise UnknownTopicOrPartition(f"topic {name!r} does not exist")
+            raise UnknownTopicOrPartition.of_topics(name)
         mark = zookeeper.find(path)
         if mark is not None and mark.data == BEGUN:
             return

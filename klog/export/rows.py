@@ -6,6 +6,8 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from klog.render.columns import MayFail
+
 
 @dataclass(frozen=True)
 class ExportedRange:
@@ -69,7 +71,7 @@ class ExportStatus:
 
 
 @dataclass(frozen=True)
-class ExportCheck:
+class ExportCheck(MayFail):
     """The verdict on one partition of an export, or on something of the root itself (``partition`` None).
 
     ``state`` is ``ok`` or what was found: ``gap``, ``overlap``, ``wrong-count``, ``wrong-checksum``, ``missing-file``,
@@ -87,5 +89,3 @@ class ExportCheck:
     undecodable: int
     broker_messages: int | None
     state: str
-    error: str | None = field(default=None)
-    message: str | None = field(default=None)

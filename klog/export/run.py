@@ -17,6 +17,7 @@ from klog.client.raw_fetch import Range, RawCluster
 from klog.errors import CorruptLog, OffsetOutOfRange, Refused, UsageError
 from klog.export.batch_writer import BatchWriter, FileLayout, WriteJob, WriteResult, checksum_text
 from klog.export.file_statistics import COUNTED, FileStatistics, PartitionStatistics, collect_statistics
+from klog.export.files import FORMATS
 from klog.export.manifest import FIRST_FORMAT, ExportedPartition, ExportIdentity, Gap, Manifest, now
 from klog.export.partitioning import Partitioning
 from klog.export.positions import NAMED_MAX, Limits, resolve
@@ -88,10 +89,13 @@ def run(
     messages. ``on_step`` is called with each of STEPS. ``on_note`` is called with a sentence for each deviation
     from the request. ``on_progress``: as `klog.export.progress.watching` reports the writing.
 
-    Raises UsageError if the first run is to begin beyond the end of a partition; Refused if the root is not an export,
-    or is one of another topic or cluster; UnknownTopicOrPartition; OffsetOutOfRange if offsets to export are gone;
-    CorruptLog if the written files differ from what the brokers have (then nothing is committed).
+    Raises UsageError for an unknown format, and if the first run is to begin beyond the end of a partition; Refused if
+    the root is not an export, or is one of another topic or cluster; UnknownTopicOrPartition; OffsetOutOfRange if
+    offsets to export are gone; CorruptLog if the written files differ from what the brokers have (then nothing is
+    committed).
     """
+    if format is not None and format not in FORMATS:
+        raise UsageError(f"format must be one of {', '.join(FORMATS)}, got {format!r}")
     by = None if partition_by is None else Partitioning.parse(partition_by)
     wanted = FileLayout(format or FIRST_FORMAT, None if by is None else str(by), max_file_bytes)
     place = ExportRoot(root, among_others=table is not None and table.append)

@@ -28,7 +28,7 @@ def describe(
     missing = [topic for topic in wanted if topic not in facts]
     if missing:
         hint = near_hint(missing[0], cluster.describe(), "klog topic list shows all")
-        raise UnknownTopicOrPartition(f"no such topic: {', '.join(missing)}", hint=hint, topic=missing[0])
+        raise UnknownTopicOrPartition.of_topics(*missing, hint=hint)
     return facts
 
 

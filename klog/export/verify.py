@@ -124,7 +124,9 @@ def verify(bootstrap: str | None, root: str | Store, count: Count | None = None)
     if known.stream is not None and not findings:
         rows = [ExportCheck(None, None, None, None, len(numbers), results, 0, None, "ok")]
     return rows + [
-        ExportCheck(None, None, None, None, 0, 0, 0, None, state, state.upper().replace("-", "_"), message)
+        ExportCheck(
+            None, None, None, None, 0, 0, 0, None, state, error=state.upper().replace("-", "_"), message=message
+        )
         for state, message in findings
     ]
 
@@ -141,8 +143,8 @@ def _row(one: TopicPartition, about: _Seen, counted: int | None) -> ExportCheck:
         about.undecodable,
         counted,
         state,
-        None if state == "ok" else state.upper().replace("-", "_"),
-        message,
+        error=None if state == "ok" else state.upper().replace("-", "_"),
+        message=message,
     )
 
 

@@ -18,10 +18,8 @@ from klog.errors import KlogError
 SECRET_BYTES_MAX: Final = 64 * 1024
 
 
-class SecretUnavailable(KlogError):
+class SecretUnavailable(KlogError, code="SECRET_UNAVAILABLE"):
     """A command has printed no secret."""
-
-    code = "SECRET_UNAVAILABLE"
 
 
 def secret_from(command: Sequence[str], what: str, timeout_s: float) -> str:

@@ -15,90 +15,78 @@ NO_ROOM = 50701
 """ZooKeeper keeps too much already (rule P2)."""
 
 
-class SchemaError(RequestError):
+class SchemaError(RequestError, wire=42, code=RequestError.code):
     """``registry_code`` is the number."""
 
-    wire = 42
-    code = RequestError.code
     registry_code: int = 42201
 
-
-class SubjectAuthorizationFailed(SchemaError):
-    registry_code = 40301
-
-
-class SubjectNotFound(SchemaError):
-    registry_code = 40401
+    def __init_subclass__(cls, *, registry_code: int) -> None:
+        super().__init_subclass__(wire=42)
+        cls.registry_code = registry_code
 
 
-class SchemaVersionNotFound(SchemaError):
-    registry_code = 40402
+class SubjectAuthorizationFailed(SchemaError, registry_code=40301):
+    pass
 
 
-class SchemaNotFound(SchemaError):
+class SubjectNotFound(SchemaError, registry_code=40401):
+    pass
+
+
+class SchemaVersionNotFound(SchemaError, registry_code=40402):
+    pass
+
+
+class SchemaNotFound(SchemaError, registry_code=40403):
     """No schema has the id, or none of the subject has the text."""
 
-    registry_code = 40403
 
-
-class SubjectDeleted(SchemaError):
+class SubjectDeleted(SchemaError, registry_code=40404):
     """A subject is deleted already; only for good can it be deleted once more."""
 
-    registry_code = 40404
 
-
-class SubjectNotDeleted(SchemaError):
+class SubjectNotDeleted(SchemaError, registry_code=40405):
     """Deleting for good comes after deleting."""
 
-    registry_code = 40405
 
-
-class SchemaVersionDeleted(SchemaError):
+class SchemaVersionDeleted(SchemaError, registry_code=40406):
     """As `SubjectDeleted`, of one version."""
 
-    registry_code = 40406
 
-
-class SchemaVersionNotDeleted(SchemaError):
+class SchemaVersionNotDeleted(SchemaError, registry_code=40407):
     """As `SubjectNotDeleted`, of one version."""
 
-    registry_code = 40407
 
-
-class NoSubjectLevel(SchemaError):
+class NoSubjectLevel(SchemaError, registry_code=40408):
     """A subject has no compatibility level of its own."""
 
-    registry_code = 40408
 
-
-class IncompatibleSchema(SchemaError):
+class IncompatibleSchema(SchemaError, registry_code=409):
     """What one version writes, another could not read."""
 
-    registry_code = 409
+
+class InvalidSchema(SchemaError, registry_code=42201):
+    pass
 
 
-class InvalidSchema(SchemaError):
-    registry_code = 42201
+class InvalidSchemaVersion(SchemaError, registry_code=42202):
+    pass
 
 
-class InvalidSchemaVersion(SchemaError):
-    registry_code = 42202
+class InvalidCompatibilityLevel(SchemaError, registry_code=42203):
+    pass
 
 
-class InvalidCompatibilityLevel(SchemaError):
-    registry_code = 42203
+class InvalidRegistryMode(SchemaError, registry_code=42204):
+    pass
 
 
-class InvalidRegistryMode(SchemaError):
-    registry_code = 42204
+class OperationNotPermitted(SchemaError, registry_code=42205):
+    pass
 
 
-class OperationNotPermitted(SchemaError):
-    registry_code = 42205
-
-
-class InvalidSubject(SchemaError):
-    registry_code = 42208
+class InvalidSubject(SchemaError, registry_code=42208):
+    pass
 
 
 def code_of(error: KlogError) -> int:

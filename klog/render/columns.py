@@ -2,21 +2,40 @@
 
 A field ``log_end_offset`` is the key ``log_end_offset`` in JSON and the head ``LOG-END-OFFSET`` in a table;
 ``from_``, which Python forces upon us, is ``from``. ``field(metadata={"name": ...})`` is the name in both.
-``field(metadata={"wide": True})`` keeps a column out of plain tables; the pair ``error`` and ``message`` is shown
-there only where a row has failed. Machine formats always carry every column, so that a script can rely on them.
+``field(metadata={"wide": True})`` keeps a column out of plain tables; the pair of `MayFail` is shown there only
+where a row has failed. Machine formats always carry every column, so that a script can rely on them.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import types
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import cache
 from pathlib import PurePath
-from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, NamedTuple, Self, Union, get_args, get_origin, get_type_hints
+
+from klog.errors import KlogError
 
 FAILURE_FIELDS = ("error", "message")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class MayFail:
+    """A row that can say that it has failed: ``error`` is a code, ``message`` says why."""
+
+    error: str | None = None
+    message: str | None = None
+
+    def failed_by(self, error: KlogError | None) -> Self:
+        """The row with this error, if there is one."""
+        return self if error is None else dataclasses.replace(self, error=error.code, message=error.message)
+
+    def failed_with(self, parts: Iterable[MayFail]) -> Self:
+        """The row with the error of the first of its parts that has failed, if there is one."""
+        failed = next((one for one in parts if one.error is not None), self)
+        return dataclasses.replace(self, error=failed.error, message=failed.message)
 
 
 class Column(NamedTuple):
@@ -85,7 +104,7 @@ _TYPE_NAMES: tuple[tuple[type, str], ...] = (
 
 @cache
 def columns(row_type: type) -> tuple[Column, ...]:
-    """Every column of a row dataclass, in its order; ``error`` and ``message``, where it has both, come last."""
+    """Every column of a row dataclass, in its order; those of `MayFail` come last."""
     hints = get_type_hints(row_type)
     found = [
         Column(
@@ -99,18 +118,18 @@ def columns(row_type: type) -> tuple[Column, ...]:
         for field in dataclasses.fields(row_type)
     ]
     if can_fail(row_type):
-        found.sort(key=lambda column: FAILURE_FIELDS.index(column.name) + 1 if column.name in FAILURE_FIELDS else 0)
+        found.sort(key=lambda column: column.name in FAILURE_FIELDS)
     return tuple(found)
 
 
 def can_fail(row_type: type) -> bool:
-    """Whether rows of this type can say that they failed: they have both ``error`` and ``message``."""
-    return set(FAILURE_FIELDS) <= {field.name for field in dataclasses.fields(row_type)}
+    """Whether rows of this type can say that they failed."""
+    return issubclass(row_type, MayFail)
 
 
 def has_failed(row: Any) -> bool:
     """Whether this row carries an error."""
-    return getattr(row, "error", None) is not None and can_fail(type(row))
+    return isinstance(row, MayFail) and row.error is not None
 
 
 def shown_columns(row_type: type, rows: Sequence[Any], *, wide: bool) -> tuple[Column, ...]:

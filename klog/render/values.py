@@ -92,7 +92,7 @@ def to_cell(value: Any) -> str:
         return UNKNOWN if isinstance(value, list | tuple | Mapping | Set) else '""'
     if text.isprintable():
         return text
-    return "".join(character if character.isprintable() else _visible(character) for character in text)
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
 
 
 def to_tsv(value: Any) -> str:
@@ -103,11 +103,6 @@ def to_tsv(value: Any) -> str:
     if not any(character in text for character in _TSV_ESCAPES):
         return text
     return "".join(_TSV_ESCAPES.get(character, character) for character in text)
-
-
-def _visible(character: str) -> str:
-    """A control character as its escape, ``\\n`` or ``\\x1b``."""
-    return character.encode("unicode_escape").decode("ascii") if character != " " else character
 
 
 def text_of(content: bytes | None) -> tuple[str | None, str | None]:

@@ -93,7 +93,7 @@ def choose(current: Placement, topics: Collection[str]) -> dict[TopicPartition, 
     """The partitions of these topics. Raises UnknownTopicOrPartition with the name of a missing one."""
     missing = sorted(set(topics) - {name.topic for name in current})
     if missing:
-        raise UnknownTopicOrPartition(f"topic {missing[0]!r} does not exist", topic=missing[0])
+        raise UnknownTopicOrPartition.of_topics(*missing)
     return {name: replicas for name, replicas in current.items() if name.topic in set(topics)}
 
 

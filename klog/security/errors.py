@@ -5,49 +5,41 @@ from __future__ import annotations
 from klog.errors import RequestError, ZooKeeperError
 
 
-class UnsupportedSaslMechanism(RequestError):
-    wire = 33
+class UnsupportedSaslMechanism(RequestError, wire=33):
+    pass
 
 
-class IllegalSaslState(RequestError):
+class IllegalSaslState(RequestError, wire=34):
     """A request of SASL out of its order, or on a connection without SASL."""
 
-    wire = 34
 
-
-class SaslAuthenticationFailed(RequestError):
+class SaslAuthenticationFailed(RequestError, wire=58):
     """The peer has not shown who it is. The reason is in the log of the side that judged."""
 
-    wire = 58
+
+class ResourceNotFound(RequestError, wire=91):
+    pass
 
 
-class ResourceNotFound(RequestError):
-    wire = 91
+class DuplicateResource(RequestError, wire=92):
+    pass
 
 
-class DuplicateResource(RequestError):
-    wire = 92
+class UnacceptableCredential(RequestError, wire=93):
+    pass
 
 
-class UnacceptableCredential(RequestError):
-    wire = 93
+class TopicAuthorizationFailed(RequestError, wire=29):
+    pass
 
 
-class TopicAuthorizationFailed(RequestError):
-    wire = 29
+class GroupAuthorizationFailed(RequestError, wire=30):
+    pass
 
 
-class GroupAuthorizationFailed(RequestError):
-    wire = 30
-
-
-class SecurityDisabled(RequestError):
+class SecurityDisabled(RequestError, wire=54):
     """The broker checks no permissions (authorizer.class.name)."""
 
-    wire = 54
 
-
-class NotAllowedByZooKeeper(ZooKeeperError):
+class NotAllowedByZooKeeper(ZooKeeperError, code="ZOOKEEPER_NOT_ALLOWED"):
     """The ACL of a node in ZooKeeper does not let the session do what was asked."""
-
-    code = "ZOOKEEPER_NOT_ALLOWED"

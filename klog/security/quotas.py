@@ -70,11 +70,8 @@ class QuotaKey(StrEnum):
         return self is QuotaKey.CONNECTION_CREATION_RATE
 
 
-class ThrottlingQuotaExceeded(RequestError):
+class ThrottlingQuotaExceeded(RequestError, wire=89, retriable=True):
     """The request may be sent again after the throttle time of the answer (KIP-599)."""
-
-    wire = 89
-    retriable = True
 
 
 class Entity(NamedTuple):

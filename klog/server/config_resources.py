@@ -63,7 +63,7 @@ def existing_topic(image: ClusterImage, name: str) -> TopicImage:
     topic = image.topics.get(name)
     if topic is None:
         check_topic_name(name)
-        raise UnknownTopicOrPartition(f"topic {name!r} does not exist")
+        raise UnknownTopicOrPartition.of_topics(name)
     return topic
 
 

@@ -205,13 +205,13 @@ def _chosen(cluster: RawCluster, options: SourceOptions) -> tuple[dict[str, Topi
         facts = cluster.describe(names)
     missing = [name for name in names if name not in facts]
     if missing and options.fail_on_data_loss:
-        raise UnknownTopicOrPartition(f"no such topic: {', '.join(missing)}", hint="klog topic list shows all")
+        raise UnknownTopicOrPartition.of_topics(*missing, hint="klog topic list shows all")
     there = [TopicPartition(one.name, index) for _, one in sorted(facts.items()) for index in sorted(one.partitions)]
     if not options.assign:
         return facts, there
-    unknown = [str(one) for one in options.assign if one not in there]
-    if unknown and options.fail_on_data_loss:
-        raise UnknownTopicOrPartition(f"no such partition: {', '.join(unknown)}")
+    if options.fail_on_data_loss:
+        for name in names:
+            facts[name].check(one.partition for one in options.assign if one.topic == name)
     return facts, sorted(set(options.assign) & set(there))
 
 

@@ -42,7 +42,7 @@ def bounds_of(bootstrap: str, topic: str) -> tuple[list[int], Ends]:
     with RawCluster(bootstrap) as cluster:
         facts = cluster.describe([topic]).get(topic)
         if facts is None:
-            raise UnknownTopicOrPartition(f"topic {topic!r} does not exist")
+            raise UnknownTopicOrPartition.of_topics(topic)
         partitions = [TopicPartition(topic, one) for one in sorted(facts.partitions)]
         starts, ends = cluster.bounds(partitions)
         return list(starts.values()), Ends(facts.topic_id, tuple(ends.values()))

@@ -30,10 +30,8 @@ GRACE_S = 0.5
 """After an interruption: how long to wait for acknowledgements that are under way. The command has a second in all."""
 
 
-class NoSuchTopic(UnknownTopicOrPartition):
+class NoSuchTopic(UnknownTopicOrPartition, exit_code=2):
     """A topic that is not there: its name is mistyped, or it is to be made on purpose."""
-
-    exit_code = 2
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from klog.errors import KlogError
 from klog.names import counted
 from klog.protocol.apis import ApiKey
 from klog.record.records import Record, each_record
+from klog.render.columns import MayFail
 from klog.render.jsonl import Content, to_line
 from klog.storage.checking import Found, check_batches
 from klog.tools.message_formatter import MessageFormatter
@@ -34,7 +35,7 @@ GIVE_UP_AFTER_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class ReplayedRow:
+class ReplayedRow(MayFail):
     """What was sent again of one stretch; ``messages`` were acknowledged, with acks=all."""
 
     topic: str
@@ -44,8 +45,6 @@ class ReplayedRow:
     to: int
     target: str
     messages: int
-    error: str | None = None
-    message: str | None = None
 
 
 async def show(
@@ -100,7 +99,7 @@ async def replay(cluster: Cluster, rows: Sequence[LostRow], target: str) -> list
             error = "CORRUPT_MESSAGE"
             message = f"{counted(stretch.useless_bytes, 'byte')} kept that cannot be read as messages"
         place = row.topic, row.partition, row.broker, row.from_, row.to
-        done.append(ReplayedRow(*place, target, receipt.messages, error, message))
+        done.append(ReplayedRow(*place, target, receipt.messages, error=error, message=message))
     return done
 
 

@@ -24,9 +24,6 @@ from klog.tools.options import Sink, Span, TailOptions
 if TYPE_CHECKING:
     from klog.tools.reader import Reader  # which loads librdkafka
 
-PARTITIONS_MAX = 100_000
-"""More than any cluster has; bounds what ``0-99999999`` would make."""
-
 NEW_PARTITIONS_S = 10.0
 """Between looks for partitions that were added to a topic that is followed."""
 
@@ -231,17 +228,3 @@ def _reach(options: TailOptions) -> tuple[Position, Position | None, bool]:
     if end is None and (options.until_end or options.merge_by_time):
         end = END
     return begin, end, follow
-
-
-def parse_partitions(text: str) -> tuple[int, ...]:
-    """``0,2,5-8`` -> (0, 2, 5, 6, 7, 8), each once, in order; UsageError otherwise."""
-    found: set[int] = set()
-    for part in text.split(","):
-        first, dash, last = part.strip().partition("-")
-        if not (first.isascii() and first.isdigit()) or (dash and not (last.isascii() and last.isdigit())):
-            raise UsageError(f"{text!r} is not a list of partitions", hint="write 0,2,5-8")
-        low, high = int(first), int(last) if dash else int(first)
-        if low > high or high >= PARTITIONS_MAX:
-            raise UsageError(f"{text!r}: {part.strip()} is not a range of partitions", hint="write 0,2,5-8")
-        found.update(range(low, high + 1))
-    return tuple(sorted(found))

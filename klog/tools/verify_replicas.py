@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from klog.client.answers import check, code_and_message, error_in
+from klog.client.answers import check, error_in
 from klog.client.cluster import Cluster
 from klog.client.metadata import PartitionNode, TopicNode
 from klog.client.partition_requests import by_partition, by_topic
@@ -26,6 +26,7 @@ from klog.errors import CannotConnect, KlogError, Refused
 from klog.metrics import Count
 from klog.names import TopicPartition, regular_expression
 from klog.protocol.apis import ApiKey
+from klog.render.columns import MayFail
 
 BATCH_BYTES: Final = 64 * 1024 * 1024
 """Asked of a broker at once: a tenth of a second at the least rate that is expected, and a bound on what a stop waits
@@ -38,7 +39,7 @@ FAN_OUT: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
-class ReplicaRow:
+class ReplicaRow(MayFail):
     """One replica. ``state``: ok, mismatch, damaged (a mismatch whose batch does not check), hole, alone, error.
 
     ``bytes`` were compared, ``crc`` is theirs as this replica has them (eight hex digits). ``first_difference`` is an
@@ -52,8 +53,6 @@ class ReplicaRow:
     first_difference: int | None
     bytes: int | None
     crc: str | None
-    error: str | None = None
-    message: str | None = None
 
     @property
     def is_mismatch(self) -> bool:
@@ -143,8 +142,7 @@ class Comparison:
             first_difference,
             self.compared if shown else None,
             f"{replica.crc:08x}" if shown else None,
-            *code_and_message(error),
-        )
+        ).failed_by(error)
 
 
 def pieces(first: int, end: int, holes: Sequence[tuple[int, int]]) -> list[Piece]:

@@ -11,7 +11,6 @@ from klog.admin import offset_files, rewind
 from klog.admin.rewind import Plan
 from klog.client.positions import parse_position
 from klog.coordination import committed
-from klog.coordination.acts import Actor
 from klog.coordination.committed import CommittedOffset
 from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import GroupIdNotFound, Refused, UnknownTopicOrPartition, UsageError
@@ -41,8 +40,7 @@ shifted = partial(planned, parse=rewind.parse_shift)
 
 
 def carried_out(broker: RunningBroker, registry: ZooKeeper, plan: Plan) -> None:
-    actor = Actor("test", "here")
-    run(broker.bootstrap, lambda cluster: rewind.carry_out(cluster, registry, plan, actor=actor))
+    run(broker.bootstrap, lambda cluster: rewind.carry_out(cluster, registry, plan))
 
 
 def test_by_counts_from_what_is_committed(broker: RunningBroker, registry: ZooKeeper, filled: str) -> None:

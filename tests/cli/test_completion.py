@@ -41,13 +41,11 @@ def test_a_process_of_its_own_answers_as_one_that_runs() -> None:
 
 
 def test_words_of_the_tree() -> None:
-    assert offered("klog topi") == (["topic"], "")
     assert set(offered("klog topic ")[0]) == {
         verb for noun, *verbs in dict(walk()) for verb in verbs if noun == "topic"
     }
     assert "--under-replicated" in offered("klog topic describe --und")[0]
-    assert offered("klog topics li") == (["list"], "")
-    assert offered("klog topic list -o js") == (["json", "jsonl"], "")
+    assert "log.retention.hours=" in offered("klog broker start -X log.ret")[0]
 
 
 def test_topics_of_the_cluster_that_is_meant_and_of_no_other() -> None:
@@ -58,47 +56,69 @@ def test_topics_of_the_cluster_that_is_meant_and_of_no_other() -> None:
     assert offered("klog tail ", KLOG_BOOTSTRAP_SERVER="unknown:1") == ([], "")
 
 
-def test_groups_are_remembered_beside_topics() -> None:
-    remember_topics(Target("here:1", None, "test"), {"payments": 1})
-    remember(Target("here:1", None, "test"), "groups", ["pay-readers", "others"])
-    assert offered("klog lag pay", KLOG_BOOTSTRAP_SERVER="here:1") == (["pay-readers"], "")
-    assert offered("klog offset export ", KLOG_BOOTSTRAP_SERVER="here:1") == (["others", "pay-readers"], "")
-    assert offered("klog lag -t pay", KLOG_BOOTSTRAP_SERVER="here:1") == (["payments"], "")
+PARTITIONS = ["logs-0", "payments-0", "payments-1"]
+OFFERED: list[tuple[str, list[str]]] = [
+    ("klog topi", ["topic"]),
+    ("klog topics li", ["list"]),
+    ("klog topic list -o js", ["json", "jsonl"]),
+    ("klog topic describe pa", ["payments"]),
+    ("klog tail -B there:1 ", ["other"]),
+    ("klog lag pay", ["pay-readers"]),
+    ("klog lag -t pay", ["payments"]),
+    ("klog offset export ", ["others", "pay-readers"]),
+    ("klog broker stop ", ["1", "12", "2"]),
+    ("klog broker restart 1", ["1", "12"]),
+    ("klog metrics --broker 1", ["1", "12"]),
+    ("klog reassign plan --brokers 1,2", ["1,2"]),
+    ("klog broker start --id ", []),
+    ("klog undo mif", ["mifz3k2b0000", "mifz3k2a9x4q"]),
+    ("klog zk get /brokers/ids/", ["/brokers/ids/1", "/brokers/ids/12"]),
+    ("klog zk get /brokers/i", ["/brokers/ids"]),
+    ("klog zk get /mi", ["/mine"]),
+    ("klog zk ls /brok", ["/brokers"]),
+    ("klog topic elect ", ["logs", "payments", *PARTITIONS]),
+    ("klog topic elect logs payments-", PARTITIONS[1:]),
+    ("klog topic restore ", ["deleted"]),
+    ("klog status ", [*SUBJECTS, "logs", "payments", "others", "pay-readers", "1", "12", "2", *PARTITIONS]),
+    ("klog status topic ", ["logs", "payments"]),
+    ("klog status partition ", PARTITIONS),
+    ("klog status message pay", PARTITIONS[1:]),
+    ("klog status group ", ["others", "pay-readers"]),
+    ("klog status broker ", ["1", "12", "2"]),
+    ("klog status topic logs ", []),
+    ("klog --profile ", ["prod"]),
+    ("klog topic list --profile pro", ["prod"]),
+    ("klog --profile prod topic describe ", ["other"]),
+    ("klog -B here:1 --profile prod topic describe ", []),
+    ("klog -o jsonl -B there:1 tail ", ["other"]),
+    ("klog topic config t retention.", ["retention.bytes=", "retention.ms="]),
+    ("klog produce t -X comp", []),
+    ("klog tail t -o st", ["start"]),
+    ("klog group rewind g --to @-", ["@-10m", "@-1h", "@-1d"]),
+    ("klog log dump /tm", []),
+    ("klog events --kind broker-", ["broker-down", "broker-up"]),
+]
+"""Lines, and what a shell offers at their ends, by the names below."""
 
 
-def test_brokers_acts_and_znodes() -> None:
+def remember_names(home: Path) -> None:
+    """Those of the cluster here:1, and some of there:1, which is that of the profile prod."""
     here = Target("here:1", None, "test")
+    remember_topics(here, {"payments": 2, "logs": 1})
+    remember_topics(Target("there:1", None, "test"), {"other": 1})
+    remember(here, "trash", ["deleted"])
+    remember(here, "groups", ["pay-readers", "others"])
     remember(here, "brokers", [1, 2, 12])
     remember_acts(here, {"mifz3k2a9x4q": "topic-settings of topic payments", "mifz3k2b0000": "offsets of group a"})
     remember_more(here, "znodes", ["/brokers/ids/1", "/brokers/ids/12"])
     remember_more(here, "znodes", ["/mine", "/mine/too"])
-    at = {"KLOG_BOOTSTRAP_SERVER": "here:1"}
-    assert offered("klog broker stop ", **at) == (["1", "12", "2"], "")
-    assert offered("klog metrics --broker 1", **at) == (["1", "12"], "")
-    assert offered("klog reassign plan --brokers 1,2", **at) == (["1,2"], "")
-    assert offered("klog broker start --id ", **at)[0] == []
-    assert offered("klog undo mif", **at) == (["mifz3k2b0000", "mifz3k2a9x4q"], "")
-    assert offered("klog zk get /brokers/ids/", **at) == (["/brokers/ids/1", "/brokers/ids/12"], "")
-    assert offered("klog zk get /mi", **at) == (["/mine"], "")
-    assert offered("klog zk ls /brok", KLOG_BOOTSTRAP_SERVER="unknown:1") == (["/brokers"], "")
+    (home / "profiles.toml").write_text('[prod]\nbootstrap_server = "there:1"\n')
 
 
-def test_partitions_and_what_why_explains() -> None:
-    here = Target("here:1", None, "test")
-    remember_topics(here, {"payments": 2, "logs": 1})
-    remember(here, "groups", ["pay-readers"])
-    remember(here, "brokers", [1])
-    at = {"KLOG_BOOTSTRAP_SERVER": "here:1"}
-    partitions = ["logs-0", "payments-0", "payments-1"]
-    assert offered("klog topic elect ", **at) == (["logs", "payments", *partitions], "")
-    assert offered("klog topic elect logs payments-", **at) == (partitions[1:], "")
-    assert offered("klog status ", **at) == ([*SUBJECTS, "logs", "payments", "pay-readers", "1", *partitions], "")
-    assert offered("klog status topic ", **at) == (["logs", "payments"], "")
-    assert offered("klog status partition ", **at) == (partitions, "")
-    assert offered("klog status message pay", **at) == (partitions[1:], "")
-    assert offered("klog status group ", **at) == (["pay-readers"], "")
-    assert offered("klog status broker ", **at) == (["1"], "")
-    assert offered("klog status topic logs ", **at) == ([], "")
+@each(("line", "expected"), OFFERED)
+def test_what_is_offered(home: Path, line: str, expected: list[str]) -> None:
+    remember_names(home)
+    assert offered(line, KLOG_BOOTSTRAP_SERVER="here:1") == (expected, "")
 
 
 def test_deleted_topics() -> None:
@@ -108,25 +128,6 @@ def test_deleted_topics() -> None:
     assert offered("klog topic restore ", **at) == (["old", "older"], "")
     remember(here, "trash", ["older"])
     assert offered("klog topic restore ", **at) == (["older"], "")
-
-
-def test_before_the_noun() -> None:
-    assert klog("profile", "add", "prod", "-B", "here:1").code == 0
-    remember_topics(Target("here:1", None, "test"), {"payments": 1})
-    assert offered("klog --profile ") == (["prod"], "")
-    assert offered("klog --profile prod topic describe ") == (["payments"], "")
-    assert offered("klog -B there:1 --profile prod topic describe ") == ([], "")
-    assert offered("klog -o jsonl -B here:1 tail ") == (["payments"], "")
-
-
-def test_settings_and_positions() -> None:
-    assert offered("klog topic config t retention.") == (["retention.bytes=", "retention.ms="], "")
-    assert "log.retention.hours=" in offered("klog broker start -X log.ret")[0]
-    assert offered("klog produce t -X comp") == ([], "")
-    assert offered("klog tail t -o st") == (["start"], "")
-    assert offered("klog group rewind g --to @-") == (["@-10m", "@-1h", "@-1d"], "")
-    assert offered("klog log dump /tm") == ([], "")
-    assert offered("klog events --kind broker-") == (["broker-down", "broker-up"], "")
 
 
 @each("damage", ["{", '{"a": 1}', "[1, 2]", "\0"])
@@ -151,26 +152,6 @@ def test_scripts_for_each_shell() -> None:
     assert klog("completion", "csh").code == 2
 
 
-CASES = [
-    ("klog topi", ["topic"]),
-    ("klog topic describe pa", ["payments"]),
-    ("klog lag pay", ["pay-readers"]),
-    ("klog broker stop 1", ["1", "12"]),
-    ("klog undo mif", ["mifz3k2a9x4q"]),
-    ("klog zk get /brokers/i", ["/brokers/ids"]),
-    ("klog topic config t retention.m", ["retention.ms="]),
-    ("klog tail t -o sta", ["start"]),
-    ("klog topic list --profile pro", ["prod"]),
-    ("klog --profile pro", ["prod"]),
-    ("klog status topic ", ["payments"]),
-    ("klog status partition ", ["payments-0", "payments-1"]),
-    ("klog topic elect payments-", ["payments-0", "payments-1"]),
-    ("klog topic restore ", ["deleted"]),
-    ("klog broker restart 1", ["1", "12"]),
-    ("klog events --kind broker-", ["broker-down", "broker-up"]),
-]
-"""Lines, and what a shell offers at their ends."""
-
 SHELLS = {
     "bash": "source {script}; COMP_WORDS=({line}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); _klog_completion klog; "
     'printf "%s\\n" "${{COMPREPLY[@]}}"',
@@ -182,22 +163,11 @@ SHELLS = {
 """How each real shell is made to complete a line without a terminal."""
 
 
-def remember_names() -> None:
-    """Those of CASES."""
-    here = Target("here:1", None, "test")
-    remember_topics(here, {"payments": 2})
-    remember(here, "trash", ["deleted"])
-    remember(here, "groups", ["pay-readers"])
-    remember(here, "brokers", [1, 12])
-    remember_acts(here, {"mifz3k2a9x4q": "topic-settings of topic payments"})
-    assert klog("profile", "add", "prod", "-B", "127.0.0.1:1").code == 0
-
-
-def check_shell(shell: str, folder: Path, cases: list[tuple[str, list[str]]]) -> None:
+def check_shell(shell: str, folder: Path, home: Path, cases: list[tuple[str, list[str]]]) -> None:
     """That a real shell offers for each line what it should, without a word on stderr."""
     if shutil.which(shell) is None:
         pytest.skip(f"{shell} is not installed")
-    remember_names()
+    remember_names(home)
     script = folder / f"klog.{shell}"
     script.write_text(klog("completion", shell).stdout)
     shim = folder / "klog"
@@ -223,11 +193,12 @@ def check_shell(shell: str, folder: Path, cases: list[tuple[str, list[str]]]) ->
         assert (sorted(ran.stdout.split()), ran.stderr) == (sorted(expected), ""), (shell, line, ran)
 
 
-def test_bash_completes_a_line(tmp_path: Path) -> None:
-    check_shell("bash", tmp_path, [case for case in CASES if case[0] in ("klog lag pay", "klog status partition ")])
+def test_bash_completes_a_line(tmp_path: Path, home: Path) -> None:
+    cases = [case for case in OFFERED if case[0] in ("klog lag pay", "klog status partition ")]
+    check_shell("bash", tmp_path, home, cases)
 
 
 @pytest.mark.long("each line in real bash, zsh and fish: a cold start for each")
 @pytest.mark.parametrize("shell", SHELLS)
-def test_a_real_shell_completes(shell: str, tmp_path: Path) -> None:
-    check_shell(shell, tmp_path, CASES)
+def test_a_real_shell_completes(shell: str, tmp_path: Path, home: Path) -> None:
+    check_shell(shell, tmp_path, home, [case for case in OFFERED if case[1]])

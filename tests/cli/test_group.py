@@ -214,15 +214,6 @@ def test_live_members_are_named_and_fenced_by_force(
     assert klog("group", "list", group, "-o", "json", *at).rows[0]["state"] == "Empty"
 
 
-def test_a_group_that_is_not_there_yet(at: list[str], registry: ZooKeeper, topic: str, group: str) -> None:
-    new = f"{topic}-new"
-    assert klog("group", "rewind", new, "--to", "start", "-t", topic, "-y", *at).code == 1
-    made = klog("group", "rewind", new, "--to", "+5", "-t", topic, "--create", "-y", *at)
-    assert made.code == 0, made.stderr
-    (zero,) = (row for row in klog("lag", new, "-o", "json", *at).rows if row["partition"] == 0)
-    assert zero["lag"] == 25
-
-
 def test_a_groups_end_and_its_way_back(at: list[str], registry: ZooKeeper, topic: str, group: str) -> None:
     registry.set(paths.consumer_offset(group, topic, 1), b"0")
     preview = klog("group", "delete", group, "--dry-run", "-o", "json", *at)

@@ -59,6 +59,22 @@ def test_an_error_in_every_format(form: Format) -> None:
     }
 
 
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_hint_folds_at_80_columns_where_a_person_reads_it() -> None:
+    hint = "words and more words to be folded, then what is pasted: `klog group rewind " + "a-long-name" * 8 + "`"
+    error, person, pipe = UsageError("wrong", hint=hint), Terminal(), io.StringIO()
+    for err in (person, pipe):
+        error_report.show(error, "topic.list", Format.TABLE, err)
+    said, *lines = person.getvalue().splitlines()
+    assert said == "klog topic list: wrong" and lines[0].startswith("  hint: words")
+    assert len(lines) > 1 and all(len(line) <= 80 or "`klog group rewind a-long" in line for line in lines)
+    assert f"  hint: {hint}" in pipe.getvalue().splitlines()
+
+
 def test_a_file_that_is_not_there_is_an_error_with_its_name(dead_address: str) -> None:
     ran = klog("shell", "-f", "/no/such/script", "-o", "json")
     assert ran.code == 1 and ran.error["code"] == "NOT_FOUND" and "/no/such/script" in ran.error["message"]
@@ -133,8 +149,14 @@ def test_settings_and_assignments() -> None:
         with pytest.raises(UsageError):
             name_values.settings(wrong)
     assert arguments.assignment("1:2,2:3") == [[1, 2], [2, 3]]
-    assert arguments.all_partitions(["0,2", "5-7", "2"]) == (0, 2, 5, 6, 7)
+
+
+def test_lists_of_partitions() -> None:
+    assert arguments.all_partitions(["0,2", "5-7", "2", "6-8"]) == (0, 2, 5, 6, 7, 8)
     assert arguments.all_partitions(None) is None
+    for wrong in ("", "a", "1-", "-1", "3-1", "1,,2", "0-99999999999", "٣"):
+        with pytest.raises(UsageError):
+            arguments.all_partitions([wrong])
 
 
 @pytest.mark.parametrize("hanging", ["thread", "finally", "loop"])

@@ -137,12 +137,6 @@ def test_http_and_tls_where_a_zookeeper_is_wanted(words: list[str], http_address
     assert "zookeeper.ssl.client.enable" in error["hint"]
 
 
-def test_in_the_shell_too(http_address: str) -> None:
-    for line in (f"topic list -B {http_address} --timeout 300ms", f"zk ls / -z {http_address}"):
-        ran = klog("shell", "-e", line, "-B", "127.0.0.1:1")
-        assert ran.code == 1 and "HTTP" in ran.stderr, ran
-
-
 def test_silence_stays_silence(silent_address: str, dead_address: str) -> None:
     for address in (silent_address, dead_address):
         for flag in ("-B", "-z"):

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from klog.cli.root import walk
 from klog.render import Format, Report, render
-from klog.render.columns import columns
+from klog.render.columns import MayFail, columns
 from klog.render.values import UNKNOWN, rfc3339, to_cell, to_json, to_text, to_tsv
 from klog.render.writer import yaml_text
 from tests.rows import each
@@ -30,7 +30,7 @@ class Colour(Enum):
 
 
 @dataclass(frozen=True)
-class Row:
+class Row(MayFail):
     """One of each kind of value."""
 
     topic: str
@@ -40,8 +40,6 @@ class Row:
     replicas: tuple[int, ...]
     from_: int
     since: datetime | None = field(metadata={"wide": True})
-    error: str | None = None
-    message: str | None = None
 
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20) | st.sampled_from(

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from klog.cli import other_words
+from klog.cli.command_table import ENTRIES
 from klog.cli.root import walk
 from klog.names import TopicPartition
 from tests.admin.group_registry import commit, registry_of
@@ -143,25 +145,17 @@ def test_what_is_wrong_is_data_as_well() -> None:
 
 
 def test_a_command_that_is_gone_is_answered_with_one_that_there_is() -> None:
-    from klog.cli.other_words import GONE, RENAMED
-
-    assert not COMMANDS & {*GONE, *RENAMED}
-    assert {
-        words[0] if words[0] in COMMANDS else " ".join(words[:2]) for words in map(str.split, RENAMED.values())
-    } <= COMMANDS
+    assert not COMMANDS & {*other_words.GONE, *other_words.RENAMED}
+    now = map(str.split, other_words.RENAMED.values())
+    assert {words[0] if words[0] in COMMANDS else " ".join(words[:2]) for words in now} <= COMMANDS
 
 
 def test_a_word_of_another_tool_names_a_command_that_there_is() -> None:
-    from klog.cli import other_words
-    from klog.cli.command_table import ENTRIES
-
     known = COMMANDS | {entry.name for entry in ENTRIES} | {"--version"}
     assert set(other_words.COMMANDS.values()) <= known
     assert not set(other_words.COMMANDS) & {entry.name for entry in ENTRIES}
 
 
 def test_a_flag_of_another_tool_is_none_of_klogs_where_it_is_suggested() -> None:
-    from klog.cli import other_words
-
     flags = {name for _, command in walk() for parameter in command.params for name in parameter.opts}
     assert {other.needs for other in other_words.FLAGS.values()} <= flags

@@ -100,7 +100,7 @@ READING = {
 }
 """What connects and changes nothing."""
 
-SOMETIMES = {"tail", "topic restore", "topic config", "schema level", "replay", "audit run", "stream run", "export run"}
+SOMETIMES = {"tail", "topic config", "schema level", "replay", "audit run", "stream run", "export run"}
 """What changes the cluster with some flags or arguments only, and asks `Invocation.check_may_change` itself."""
 
 WORDS = {

@@ -199,9 +199,12 @@ def test_files_are_cut(new_topic: NewTopic, tmp_path: Path) -> None:
         assert set(states(root, topic)) == {"ok"}, name
 
 
-def test_files_of_no_size_are_refused_before_anything_is_made(new_topic: NewTopic, tmp_path: Path) -> None:
+def test_files_of_no_size_or_format_are_refused_before_anything_is_made(new_topic: NewTopic, tmp_path: Path) -> None:
+    topic = new_topic()
     with pytest.raises(UsageError, match="--max-file-bytes"):
-        export(new_topic(), tmp_path / "root", max_file_bytes=0)
+        export(topic, tmp_path / "root", max_file_bytes=0)
+    with pytest.raises(UsageError, match=r"parquet.*'csv'"):
+        export(topic, tmp_path / "root", format="csv")
     assert not (tmp_path / "root").exists()
 
 

@@ -19,7 +19,7 @@ from klog.config.units import Rate
 from klog.errors import TimedOut, UnknownTopicOrPartition, UsageError
 from klog.tools.options import ProduceOptions, TailOptions
 from klog.tools.produce import Receipt, produce
-from klog.tools.tail import parse_partitions, tail
+from klog.tools.tail import tail
 from tests.broker_fixture import RunningBroker
 from tests.cli.runner import klog
 from tests.rows import each
@@ -419,14 +419,3 @@ def test_a_bounded_read_does_not_wait_for_ever(make_broker: object, topic: str) 
 
     with pytest.raises(TimedOut, match=f"{topic}-0"):
         asyncio.run(with_the_broker_gone())
-
-
-@each(("text", "expected"), [("0", (0,)), ("0,2,5-8", (0, 2, 5, 6, 7, 8)), ("3,1-3", (1, 2, 3))])
-def test_lists_of_partitions(text: str, expected: tuple[int, ...]) -> None:
-    assert parse_partitions(text) == expected
-
-
-@each("text", ["", "a", "1-", "-1", "3-1", "1,,2", "0-99999999999", "٣"])
-def test_no_lists_of_partitions(text: str) -> None:
-    with pytest.raises(UsageError):
-        parse_partitions(text)

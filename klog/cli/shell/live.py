@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 FRESH_S = 5.0
@@ -21,13 +22,13 @@ FIRST_ANSWER_S = 2.0
 """How long completion, in its thread, waits for names that were never asked for before."""
 
 
+@dataclass(slots=True)
 class _Answer:
     """What is known, as of ``read_at``; () and None before the first answer. ``refresh`` is under way."""
 
-    def __init__(self) -> None:
-        self.known: Any = ()
-        self.read_at: float | None = None
-        self.refresh: threading.Thread | None = None
+    known: Any = ()
+    read_at: float | None = None
+    refresh: threading.Thread | None = None
 
 
 class Live:

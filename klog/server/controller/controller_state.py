@@ -162,7 +162,7 @@ class ControllerState:
         """In a thread: the topic in ZooKeeper. Raises UnknownTopicOrPartition."""
         topic = topics.find(self._runtime.zookeeper, name)
         if topic is None:
-            raise UnknownTopicOrPartition(f"topic {name!r} does not exist")
+            raise UnknownTopicOrPartition.of_topics(name)
         return topic
 
     def rewrite(

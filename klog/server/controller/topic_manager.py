@@ -419,7 +419,7 @@ class TopicManager(ControllerPart):
         context = self._state.context
         found = context.topics.get(name)
         if found is None or name in context.deleting:
-            raise UnknownTopicOrPartition(f"topic {name!r} does not exist")
+            raise UnknownTopicOrPartition.of_topics(name)
         return found
 
     def _check_assignment(self, first: int, assignment: Mapping[int, Sequence[int]]) -> None:

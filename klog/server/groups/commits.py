@@ -54,10 +54,8 @@ AGAIN_S = 0.1
 """Pause after ZooKeeper has not answered."""
 
 
-class InvalidCommitOffsetSize(RequestError):
+class InvalidCommitOffsetSize(RequestError, wire=28):
     """The metadata of one commit is too large."""
-
-    wire = 28
 
 
 class GroupPartition(NamedTuple):

@@ -181,7 +181,7 @@ class MetadataHandler:
         topic = self._image.topics.get(name)
         if topic is not None:
             return _topic(topic, refusing)
-        error: KlogError = UnknownTopicOrPartition(f"topic {name!r} does not exist")
+        error: KlogError = UnknownTopicOrPartition.of_topics(name)
         try:
             check_topic_name(name)
             if not self._image.known.is_set():

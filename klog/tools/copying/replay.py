@@ -11,7 +11,6 @@ import asyncio
 from dataclasses import dataclass
 
 from klog.client import leader_requests
-from klog.client.answers import code_and_message
 from klog.client.cluster import Cluster
 from klog.client.positions import END, START, Anchor, Range
 from klog.client.resolve import timestamps
@@ -19,6 +18,7 @@ from klog.config.units import Rate
 from klog.errors import KlogError, Refused, UsageError
 from klog.metrics import Count
 from klog.names import TopicPartition
+from klog.render.columns import MayFail
 from klog.tools.copying.cluster_endpoint import ClusterEndpoint
 from klog.tools.copying.copier import Budget, Copier, PartitionCopy
 from klog.tools.copying.rate_limiter import AsWritten, AtRate, RateLimiter
@@ -51,7 +51,7 @@ class ReplayOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class ReplayedRange:
+class ReplayedRange(MayFail):
     """What was copied of one partition: offsets [from, to) of the source. ``bytes`` as they lie in the target.
 
     Of a dry run: what would be copied, with the bytes of the source; None where the source does not count messages.
@@ -63,8 +63,6 @@ class ReplayedRange:
     to: int
     messages: int | None
     bytes: int | None
-    error: str | None = None
-    message: str | None = None
 
 
 async def replay(
@@ -170,4 +168,4 @@ async def _pace(cluster: Cluster, ranges: Ranges, options: ReplayOptions) -> Rat
 
 def _row(copy: PartitionCopy, error: KlogError | None) -> ReplayedRange:
     place = copy.source.topic, copy.source.partition, copy.begin, copy.position
-    return ReplayedRange(*place, copy.messages, copy.bytes, *code_and_message(error))
+    return ReplayedRange(*place, copy.messages, copy.bytes).failed_by(error)

@@ -77,10 +77,8 @@ OLDER_CONFLICTS_MAX = 2
 """How often in one partition another's copy of the same source may be found before it counts as a conflict."""
 
 
-class Fenced(KlogError):
+class Fenced(KlogError, code="FENCED"):
     """Another one copies the same source into the same partition."""
-
-    code = "FENCED"
 
 
 class Mark(NamedTuple):

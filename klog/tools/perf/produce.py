@@ -19,6 +19,7 @@ from klog.client.producer_settings import MESSAGE_BYTES_MAX
 from klog.config.units import Rate
 from klog.errors import UsageError
 from klog.names import counted
+from klog.render.columns import MayFail
 from klog.tools.librdkafka import made, producer_settings
 from klog.tools.perf.measurement import GRACE_S, MIB, Clock, Latencies, Measurement, csv_time
 from klog.tools.sender import Pace
@@ -48,7 +49,7 @@ class ProduceLoad:
 
 
 @dataclass(frozen=True, slots=True)
-class ProducedRow:
+class ProducedRow(MayFail):
     """Messages and bytes that were acknowledged; times from a message's handing over to its acknowledgement."""
 
     start_time: datetime
@@ -65,8 +66,6 @@ class ProducedRow:
     p50_ms: float | None
     p99_ms: float | None
     p99_9_ms: float | None
-    error: str | None = None
-    message: str | None = None
 
     CSV_HEADER: ClassVar[str] = (
         "start.time, end.time, compression, message.size, batch.size, total.data.sent.in.MB, MB.sec, "
@@ -123,8 +122,8 @@ async def produce(
             times.percentile_ms(50),
             times.percentile_ms(99),
             times.percentile_ms(99.9),
-            "FAILED" if failed else None,
-            f"{counted(failed, 'message')} not acknowledged: {first_error}" if failed else None,
+            error="FAILED" if failed else None,
+            message=f"{counted(failed, 'message')} not acknowledged: {first_error}" if failed else None,
         )
 
     return Measurement([one.run for one in senders], stop, lambda: sum(one.messages for one in senders), row)
