@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from klog.admin.brokers import NO_ANSWER, BrokerStop, describe_self, outage
+from klog.admin.brokers import BrokerStop, describe_self, outage
 from klog.client.answers import check
 from klog.client.cluster import Cluster
 from klog.client.metadata import BrokerNode, Metadata
@@ -114,7 +114,7 @@ async def _restartable(cluster: Cluster, node: BrokerNode) -> tuple[Channel, Any
     """The connection to a broker that can be asked to restart, and what it says of itself; Refused where it cannot."""
     described = await describe_self(cluster, node.broker_id)
     channel = await cluster.channel(node.broker_id)
-    if ApiKey.RESTART_BROKER not in channel.versions or described is None or described == NO_ANSWER:
+    if ApiKey.RESTART_BROKER not in channel.versions or described is None:
         raise Refused(
             f"broker {node.broker_id} at {node.address} does not support remote restart",
             hint="end its process by SIGTERM, and start it again",
@@ -129,7 +129,7 @@ async def _is_back(cluster: Cluster, broker_id: int, incarnation: int) -> bool:
         now = await describe_self(cluster, broker_id)
     except CannotConnect:  # the only one, or all others are away
         return False
-    return now is not None and now != NO_ANSWER and int(now.incarnation) != incarnation
+    return now is not None and int(now.incarnation) != incarnation
 
 
 async def _until_in_sync(cluster: Cluster, broker_id: int, count: Count) -> None:

@@ -14,7 +14,7 @@ from klog.client.cluster import Cluster
 from klog.client.metadata import BrokerNode, Metadata
 from klog.config.broker import setting_of
 from klog.coordination.brokers import Endpoint
-from klog.errors import BrokerNotAvailable, CannotConnect, NoSuchThing, Refused, TimedOut, UnsupportedVersion
+from klog.errors import BrokerNotAvailable, KlogError, NoSuchThing, Refused, UnsupportedVersion
 from klog.net.channel import Channel
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
@@ -86,8 +86,7 @@ async def list_brokers(cluster: Cluster) -> list[BrokerRow]:
     """Every live broker and every one that has replicas, by number."""
     metadata = await cluster.metadata(fresh=True)
     nodes = dict(metadata.brokers) | {broker: BrokerNode(broker, "", 0, None) for broker in metadata.dead}
-    live = list(metadata.brokers)
-    selves = dict(zip(live, await asyncio.gather(*(describe_self(cluster, one) for one in live)), strict=True))
+    selves = await cluster.to_each(ApiKey.DESCRIBE_SELF, 0)
     counts = shares(metadata)
     return [_row(node, metadata, counts, selves.get(broker, DEAD)) for broker, node in sorted(nodes.items())]
 
@@ -106,7 +105,8 @@ async def describe_broker(cluster: Cluster, broker_id: int) -> BrokerRow:
     """One live broker; BrokerNotAvailable, naming those there are, otherwise."""
     metadata = await cluster.metadata(fresh=True)
     node = metadata.live(broker_id)
-    return _row(node, metadata, shares(metadata), await describe_self(cluster, broker_id))
+    selves = await cluster.to_each(ApiKey.DESCRIBE_SELF, 0, without=metadata.brokers.keys() - {broker_id})
+    return _row(node, metadata, shares(metadata), selves.get(broker_id, DEAD))
 
 
 async def broker_settings(cluster: Cluster, broker_id: int | None = None) -> list[BrokerSetting]:
@@ -173,19 +173,16 @@ async def _stoppable(cluster: Cluster, node: BrokerNode) -> Channel:
 
 async def clock_ms(cluster: Cluster) -> int | None:
     """The time by the brokers' clocks, the latest of them, in ms; None where no klog broker answers."""
-    brokers = await cluster.brokers()
-    answers = await asyncio.gather(*(describe_self(cluster, one.broker_id) for one in brokers))
-    return max((int(one.now_ms) for one in answers if one is not None and not isinstance(one, str)), default=None)
+    answers = (await cluster.to_each(ApiKey.DESCRIBE_SELF, 0)).values()
+    return max((int(one.now_ms) for one in answers if not isinstance(one, KlogError)), default=None)
 
 
-async def describe_self(cluster: Cluster, broker_id: int) -> Any:
-    """klog's DescribeSelf; None where the broker is not klog, NO_ANSWER where it is down or hangs."""
+async def describe_self(cluster: Cluster, broker_id: int) -> Any | None:
+    """klog's DescribeSelf; None where the broker is not klog, is down or hangs."""
     try:
         return await cluster.to_broker(broker_id, ApiKey.DESCRIBE_SELF, 0)
-    except UnsupportedVersion:
+    except KlogError:
         return None
-    except (CannotConnect, TimedOut, BrokerNotAvailable):
-        return NO_ANSWER
 
 
 def shares(metadata: Metadata) -> tuple[Counter[int | None], Counter[int]]:
@@ -195,8 +192,9 @@ def shares(metadata: Metadata) -> tuple[Counter[int | None], Counter[int]]:
 
 
 def _row(
-    node: BrokerNode, metadata: Metadata, counts: tuple[Counter[int | None], Counter[int]], self_: Any
+    node: BrokerNode, metadata: Metadata, counts: tuple[Counter[int | None], Counter[int]], self_: Any | KlogError
 ) -> BrokerRow:
+    """``self_``: klog's DescribeSelf, why there is none, or DEAD."""
     leaders, replicas = counts
     row: dict[str, Any] = {
         "broker": node.broker_id,
@@ -209,9 +207,11 @@ def _row(
         "since": None,
         "cluster_id": metadata.cluster_id,
     }
-    if isinstance(self_, str):
-        row["state"] = self_
-    elif self_ is not None:
+    if self_ == DEAD:
+        row["state"] = DEAD
+    elif isinstance(self_, KlogError):  # not a word, where it is not Kafka's that has other words
+        row["state"] = None if isinstance(self_, UnsupportedVersion) else NO_ANSWER
+    else:
         row |= {
             "since": moment(int(self_.started_at_ms)),
             "state": str(self_.state),

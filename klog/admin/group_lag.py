@@ -22,7 +22,7 @@ import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from klog.client import leader_requests
 from klog.client.cluster import Cluster
@@ -52,13 +52,13 @@ class LagRow(MayFail):
     group: str | None
     topic: str | None
     partition: int | None
-    current_offset: int | None = field(metadata={"rank": 2})
-    log_start_offset: int | None = field(metadata={"rank": 4})
-    log_end_offset: int | None = field(metadata={"rank": 1})
-    lag: int | None
-    lag_bytes: int | None = field(metadata={"rank": 3})
-    lag_ms: int | None
-    owner: str | None
+    current_offset: int | None = field(default=None, metadata={"rank": 2})
+    log_start_offset: int | None = field(default=None, metadata={"rank": 4})
+    log_end_offset: int | None = field(default=None, metadata={"rank": 1})
+    lag: int | None = None
+    lag_bytes: int | None = field(default=None, metadata={"rank": 3})
+    lag_ms: int | None = None
+    owner: str | None = None
     committed: datetime | None = field(default=None, metadata={"wide": True})
     time: datetime | None = field(default=None, metadata={"wide": True})
 
@@ -202,29 +202,26 @@ def _row(
     times: Mapping[int, int | None] | None,
     now_ms: int,
 ) -> LagRow:
-    known = answer if not isinstance(answer, KlogError) else None
-    unread = known.unread.get(_begin(place)) if known is not None else None
-    lag_ms = None
-    if unread is not None:
-        since_ms = (times or {}).get(_begin(place))
-        if unread.bytes == 0:
-            lag_ms = 0
-        elif since_ms is not None:
-            lag_ms = max(0, now_ms - since_ms)
+    told: dict[str, Any] = {}
+    if answer is not None and not isinstance(answer, KlogError):
+        unread, since_ms = answer.unread.get(_begin(place)), (times or {}).get(_begin(place))
+        told = {"log_start_offset": answer.start, "log_end_offset": answer.end}
+        if unread is not None:
+            waits_ms = None if since_ms is None else max(0, now_ms - since_ms)
+            told |= {"lag": unread.messages, "lag_bytes": unread.bytes, "lag_ms": waits_ms if unread.bytes else 0}
     return LagRow(
         group,
-        name.topic,
-        name.partition,
+        *name,
         place.committed.offset if place.committed is not None else None,
-        known.start if known is not None else None,
-        known.end if known is not None else None,
-        unread.messages if unread is not None else None,
-        unread.bytes if unread is not None else None,
-        lag_ms,
-        place.owner,
-        None if place.committed is None else datetime.fromtimestamp(place.committed.commit_ms / 1000, UTC),
-        datetime.fromtimestamp(now_ms / 1000, UTC),
+        **told,
+        owner=place.owner,
+        committed=None if place.committed is None else _moment(place.committed.commit_ms),
+        time=_moment(now_ms),
     ).failed_by(answer if isinstance(answer, KlogError) else None)
+
+
+def _moment(time_ms: int) -> datetime:
+    return datetime.fromtimestamp(time_ms / 1000, UTC)
 
 
 def _begin(place: Position) -> int:
@@ -263,18 +260,13 @@ def of_groups(rows: Iterable[LagRow]) -> list[LagRow]:
 def _sum(group: str | None, topic: str | None, rows: Sequence[LagRow]) -> LagRow:
     messages = [row.lag for row in rows if row.lag is not None]
     sizes = [row.lag_bytes for row in rows if row.lag_bytes is not None]
-    waits = [row.lag_ms for row in rows if row.lag_ms is not None]
     return LagRow(
         group,
         topic,
         None,
-        None,
-        None,
-        None,
-        sum(messages) if messages else None,
-        sum(sizes) if sizes else None,
-        max(waits) if waits else None,
-        None,
+        lag=sum(messages) if messages else None,
+        lag_bytes=sum(sizes) if sizes else None,
+        lag_ms=max((row.lag_ms for row in rows if row.lag_ms is not None), default=None),
         time=rows[0].time if rows else None,
     ).failed_with(rows)
 

@@ -121,14 +121,7 @@ class Plan:
 
 def running_clusters(home: Path) -> list[LocalCluster]:
     """The local clusters of which any part lives, by directory."""
-    found = []
-    for note in sorted((home / "running").glob("*.json")):
-        fields = _load(note)
-        if isinstance(fields.get("directory"), str):
-            cluster = look(Path(fields["directory"]))
-            if cluster is not None and cluster.live:
-                found.append(cluster)
-    return sorted(found, key=lambda cluster: cluster.directory)
+    return [one for one in recorded_clusters(home) if one.live]
 
 
 def recorded_clusters(home: Path) -> list[LocalCluster]:

@@ -117,19 +117,11 @@ class ProfileTest(MayFail):
 
 
 @dataclass(frozen=True, slots=True)
-class ProfileFile:
-    """What one file says."""
-
-    path: Path
-    profiles: Mapping[str, Profile]
-    current: str | None
-
-
-@dataclass(frozen=True, slots=True)
 class Profiles:
-    """All profiles that hold in a folder. ``current`` is the name that the nearest file gives, and that file."""
+    """All profiles of one file, or those that hold in a folder, where ``file`` is that of klog's home. ``current`` is
+    the name that the nearest file gives, and that file."""
 
-    home_file: Path
+    file: Path
     by_name: Mapping[str, Profile]
     current: str | None = None
     current_file: Path | None = None
@@ -141,7 +133,7 @@ class Profiles:
             return found
         if not self.by_name:
             raise NoSuchThing(
-                f"profile {name!r} ({named_by}) does not exist: {self.home_file} has none",
+                f"profile {name!r} ({named_by}) does not exist: {self.file} has none",
                 hint=f"klog profile add {name} -B HOST:PORT",
             )
         hint = near_hint(name, self.by_name, f"profiles: {', '.join(sorted(self.by_name))}")
@@ -168,22 +160,15 @@ def load(home: Path, folder: Path) -> Profiles:
     at_home = read_file(home / HOME_FILE)
     path = project_file(folder)
     if path is None:
-        current_file = at_home.path if at_home.current else None
-        return Profiles(at_home.path, at_home.profiles, at_home.current, current_file)
+        return at_home
     _check_owner(path)
     project = read_file(path)
-    for name in project.profiles:
-        if name in at_home.profiles:
-            raise UsageError(
-                f"two profiles have the name {name!r}: one in {at_home.path}, one in {path}", hint="rename one of them"
-            )
+    for name in project.by_name.keys() & at_home.by_name.keys():
+        raise UsageError(
+            f"two profiles have the name {name!r}: one in {at_home.file}, one in {path}", hint="rename one of them"
+        )
     nearest = project if project.current else at_home
-    return Profiles(
-        at_home.path,
-        {**at_home.profiles, **project.profiles},
-        nearest.current,
-        nearest.path if nearest.current else None,
-    )
+    return replace(nearest, file=at_home.file, by_name={**at_home.by_name, **project.by_name})
 
 
 def project_file(folder: Path) -> Path | None:
@@ -206,12 +191,12 @@ def _check_owner(path: Path) -> None:
         raise UsageError(f"{path} may be written by everyone, and would choose the cluster", hint=f"chmod o-w {path}")
 
 
-def read_file(path: Path) -> ProfileFile:
+def read_file(path: Path) -> Profiles:
     """A file; without profiles where it does not exist. UsageError with its line."""
     return _parsed(path, *toml_lines.read(path))
 
 
-def _parsed(path: Path, text: str, document: dict[str, Any]) -> ProfileFile:
+def _parsed(path: Path, text: str, document: dict[str, Any]) -> Profiles:
     profiles: dict[str, Profile] = {}
     current = document.pop(CURRENT, None)
     if current is not None and not isinstance(current, str):
@@ -222,7 +207,7 @@ def _parsed(path: Path, text: str, document: dict[str, Any]) -> ProfileFile:
         if _NAME.fullmatch(name) is None:
             raise wrong(path, text, name, None, "a profile's name has letters, digits, '.', '_' and '-' only")
         profiles[name] = _profile(path, text, name, values)
-    return ProfileFile(path, profiles, current)
+    return Profiles(path, profiles, current, path if current else None)
 
 
 def _profile(path: Path, text: str, name: str, values: dict[str, Any]) -> Profile:
@@ -287,7 +272,7 @@ def check_name(name: str) -> None:
 def add(path: Path, name: str, values: Mapping[str, str | bool | None]) -> None:
     """Write a new profile to a file. Refused where the file has it."""
     check_name(name)
-    if name in read_file(path).profiles:
+    if name in read_file(path).by_name:
         raise Refused(f"{path} has a profile {name!r} already", hint=f"klog profile set {name} KEY=VALUE")
     document = _open(path)
     document[name] = {}

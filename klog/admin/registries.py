@@ -160,25 +160,15 @@ def tree(zookeeper: ZooKeeper, root: str, *, depth: int | None = None) -> list[N
     root = check_path(root)
     if zookeeper.exists(root) is None:
         raise no_node(zookeeper, root)
-    below: dict[str, list[str]] = {}
-    level, seen = [root], 1
+    found = level = [root]
     while level and depth != 0:
-        next_level = []
-        for path, names in zip(level, zookeeper.children_many(level), strict=True):
-            below[path] = [_child(path, name) for name in names]
-            next_level += below[path]
-        seen += len(next_level)
-        if seen > TREE_NODES_MAX:
+        below = zip(level, zookeeper.children_many(level), strict=True)
+        level = [_child(path, name) for path, names in below for name in names]
+        found = [*found, *level]
+        if len(found) > TREE_NODES_MAX:
             raise UsageError(f"{root} has more than {TREE_NODES_MAX} nodes", hint="name a part of it, or a depth")
-        level = next_level
         depth = None if depth is None else depth - 1
-    ordered: list[str] = []
-    stack = [root]
-    while stack:
-        path = stack.pop()
-        ordered.append(path)
-        stack += reversed(below.get(path, []))
-    return _rows(zookeeper, ordered)
+    return _rows(zookeeper, sorted(found, key=lambda path: path.split("/")))
 
 
 def _rows(zookeeper: ZooKeeper, listed: list[str]) -> list[NodeRow]:

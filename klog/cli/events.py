@@ -16,7 +16,7 @@ from klog.cli.invocation import Invocation
 from klog.cli.name_cache import subjects
 from klog.cli.watching import check_watchable, rows_as_they_come
 from klog.client.positions import Position, parse_position
-from klog.errors import BrokerNotAvailable, KlogError, NoSuchThing, UsageError
+from klog.errors import KlogError, NoSuchThing, UsageError
 from klog.event_kinds import EVENT_KINDS
 from klog.render import Format, Report
 
@@ -80,7 +80,7 @@ async def events(
     found: list[Any] = []
     if follow:
         try:
-            await check_there(invocation, of)
+            await reading.check_there(cluster, invocation.zookeeper, of)
         except KlogError as error:  # it may still come
             invocation.say("; ".join(filter(None, [error.message, error.hint])))
     is_folded = not follow and invocation.output is Format.TABLE
@@ -98,33 +98,12 @@ async def events(
         if not follow:
             raise
     if not follow and not (any(map(chosen.takes, found)) if is_folded else found):
-        await check_there(invocation, of)
+        await reading.check_there(cluster, invocation.zookeeper, of)
     if follow or invocation.output is Format.JSONL:
         return None
     if invocation.output is not Format.TABLE:
         return invocation.report(found if count is None else found[-count:])
     return _told(invocation, found, chosen, count or (LAST if since is None else max(1, len(found))))
-
-
-async def check_there(invocation: Invocation, of: EventFilter) -> None:
-    """UnknownTopicOrPartition, GroupIdNotFound or BrokerNotAvailable for what the events are of, and is not there.
-
-    The error names what is similar. A broker is there while it lives, and while it has replicas.
-    """
-    from klog.coordination.groups import check_known
-
-    cluster = await invocation.cluster()
-    if of.topic is not None:
-        await cluster.topic(of.topic)
-    if of.group is not None:
-        await asyncio.to_thread(check_known, await invocation.zookeeper(), [of.group])
-    if of.broker is not None:
-        metadata = await cluster.metadata()
-        there = {*metadata.brokers, *metadata.dead}
-        if of.broker not in there:
-            raise BrokerNotAvailable(
-                f"the cluster does not have a broker {of.broker}", hint=f"brokers: {', '.join(map(str, sorted(there)))}"
-            )
 
 
 async def _act(invocation: Invocation, act_id: str, *, is_said: bool) -> Report | None:

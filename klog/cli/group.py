@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
+from klog.cli import watching
 from klog.cli.arguments import (
     Group,
     OptionalGroups,
@@ -22,7 +23,7 @@ from klog.cli.command import Noun, top_command
 from klog.cli.flags import argument, flag
 from klog.cli.invocation import Invocation
 from klog.cli.name_cache import remember
-from klog.cli.watching import Every, Watch, check_watchable, watch_rows
+from klog.cli.watching import Every, Watch
 from klog.client.positions import Position, parse_position
 from klog.clock import SYSTEM_CLOCK
 from klog.errors import BrokerNotAvailable, CannotConnect, UsageError
@@ -30,7 +31,6 @@ from klog.names import counted, regular_expression
 from klog.render import Report
 
 if TYPE_CHECKING:
-    from klog.admin.group_lag import LagRow
     from klog.admin.group_peek import PeekRow
     from klog.client.cluster import Cluster
     from klog.tools.schemas import MessageDecoder
@@ -103,7 +103,7 @@ async def lag(
     trend: bool = flag("--trend", "Show whether each group's lag grows or shrinks, and the time until it is gone."),
     watch: Watch = False,
     every: Every = None,
-) -> Report | None:
+) -> Report | int:
     """Show the lag of groups: in messages (exact), in bytes and in time.
 
     LAG-MS is the age of the first unread message: now minus its timestamp. Where a member has never committed, the lag
@@ -111,7 +111,7 @@ async def lag(
     """
     from klog.admin import group_lag
 
-    check_watchable(invocation, watch=watch, every=every)
+    watching.check_watchable(invocation, watch=watch, every=every)
     if trend and (watch or total or only_lagging or sort != "name"):
         raise UsageError(
             "--trend shows one row per group, from what brokers remember of the last ten minutes",
@@ -129,17 +129,16 @@ async def lag(
         found = await asyncio.to_thread(trends, history, rows, now_ms)
         return Report(invocation.command, LagTrend, found, notes=notes)
 
-    async def look() -> tuple[list[LagRow], str, tuple[str, ...]]:
+    async def look() -> Report:
         found = await group_lag.lag(cluster, session, names or (), topics=topics or ())
         shown = group_lag.totals(found) if total else found
         shown = group_lag.lagging(shown) if only_lagging else shown
-        return group_lag.in_order(shown, sort), group_lag.in_words(found), tuple(group_lag.remarks(found))
+        footer, notes = group_lag.in_words(found), tuple(group_lag.remarks(found))
+        return invocation.report(group_lag.in_order(shown, sort), footer=footer, notes=notes)
 
-    if not watch:
-        rows, footer, notes = await look()
-        return invocation.report(rows, footer=footer, notes=notes)
-    await watch_rows(invocation, look, every)
-    return None
+    if watch:
+        return await watching.watch(invocation, look, every)
+    return await look()
 
 
 @group.command("rewind", rows=CHANGES, asks=True, changes=True, acts=True)

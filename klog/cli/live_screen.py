@@ -8,6 +8,7 @@ import json
 import sys
 import textwrap
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from klog.admin.group_lag import LagRow, in_order
@@ -15,12 +16,12 @@ from klog.admin.metrics import MetricRow, read_metrics
 from klog.cli import interrupt
 from klog.cli.invocation import Invocation
 from klog.cli.target import klog_home
+from klog.cli.watching import watch
 from klog.errors import KlogError, UsageError
 from klog.render import Format, Report, render
-from klog.render.values import to_json
 from klog.render.visible import is_terminal
 from klog.tools.events import EventRow, row
-from klog.tools.top.facts import PartitionLine, partition_lines
+from klog.tools.top.facts import PartitionLine, TopTick, partition_lines
 from klog.tools.top.gathering import ANSWER_S, Gatherer
 from klog.tools.top.screen import Deeper, Screen
 from klog.tools.why.gathering import parsed, why
@@ -43,20 +44,13 @@ async def live(invocation: Invocation, every: float | None) -> int | None:
             )
         if on_screen:
             return await _on_screen(invocation, gatherer, every_s)
-        await _in_lines(gatherer, every_s)
+
+        async def look() -> Report:
+            return Report(invocation.command, TopTick, [await gatherer.look()])
+
+        invocation.shared = replace(invocation.shared, output=Format.JSONL)
+        await watch(invocation, look, every_s)
         return None
-
-
-async def _in_lines(gatherer: Gatherer, every_s: float) -> None:
-    """A line each interval, until stopped."""
-    loop = asyncio.get_running_loop()
-    due = loop.time()
-    while True:
-        tick = await gatherer.look()
-        sys.stdout.write(json.dumps(to_json(tick), ensure_ascii=False) + "\n")
-        sys.stdout.flush()
-        due = max(due + every_s, loop.time())
-        await asyncio.sleep(due - loop.time())
 
 
 async def _on_screen(invocation: Invocation, gatherer: Gatherer, every_s: float) -> int | None:

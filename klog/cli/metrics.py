@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from klog.cli import watching
 from klog.cli.command import top_command
 from klog.cli.flags import argument, flag
 from klog.cli.invocation import Invocation
-from klog.cli.watching import Every, Watch, check_watchable, watch_rows
+from klog.cli.watching import Every, Watch
 from klog.names import counted
 from klog.render import Report
-
-if TYPE_CHECKING:
-    from klog.admin.metrics import MetricRow
 
 
 @top_command("metrics", rows="klog.admin.metrics:MetricRow")
@@ -22,7 +18,7 @@ async def metrics(
     broker: int | None = flag("--broker ID", "Only the metrics of this broker.", min=0),
     watch: Watch = False,
     every: Every = None,
-) -> Report | None:
+) -> Report | int:
     """Show the metrics of brokers over their own port; no metrics port is needed.
 
     The names are those that Prometheus sees. The lag of groups is among them: `klog_group_lag_messages`, `_bytes` and
@@ -30,18 +26,17 @@ async def metrics(
     """
     from klog.admin import metrics as reading
 
-    check_watchable(invocation, watch=watch, every=every)
+    watching.check_watchable(invocation, watch=watch, every=every)
     patterns = [pattern] if pattern is not None else []
     cluster = await invocation.cluster()
 
-    async def look() -> tuple[list[MetricRow], str, tuple[str, ...]]:
+    async def look() -> Report:
         rows = await reading.read_metrics(cluster, patterns, broker=broker)
-        return rows, counted(len(rows), "metric"), ()
+        if pattern is None or rows:
+            return invocation.report(rows, footer=counted(len(rows), "metric"))
+        footer = f"no metric matches {pattern!r}" + ("" if set(pattern) & set("*?[") else f"; try '*{pattern}*'")
+        return invocation.report(rows, footer=footer, failed=True)
 
     if watch:
-        await watch_rows(invocation, look, every)
-        return None
-    rows, footer, notes = await look()
-    if pattern is not None and not rows:
-        footer = f"no metric matches {pattern!r}" + ("" if set(pattern) & set("*?[") else f"; try '*{pattern}*'")
-    return invocation.report(rows, footer=footer, notes=notes, failed=pattern is not None and not rows)
+        return await watching.watch(invocation, look, every)
+    return await look()

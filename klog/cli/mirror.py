@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -14,13 +13,12 @@ from klog.cli.flags import flag
 from klog.cli.invocation import Invocation
 from klog.cli.name_values import settings
 from klog.cli.target import OTHER_CLUSTER, PROFILE_SIGN, Target
-from klog.cli.watching import check_watchable
+from klog.cli.watching import Watched, check_watchable
 from klog.coordination.zookeeper_access import OPEN_ACCESS, ZooKeeperServers
 from klog.errors import UsageError
 from klog.names import counted
 from klog.record.codec import Codec
-from klog.render import Format, Report, render
-from klog.render.visible import is_terminal
+from klog.render import Format, Report
 from klog.security.client_security import OPEN
 
 if TYPE_CHECKING:
@@ -204,24 +202,19 @@ async def _address(invocation: Invocation, config: ClientConfig) -> str:
 
 
 class _Screen:
-    """Shows rows while it runs: a table that stays in its place, or lines for another program."""
+    """Shows rows while it runs: all of them in their place, or those that have changed; or only the last ones."""
 
     def __init__(self, invocation: Invocation) -> None:
         self._invocation = invocation
-        chosen = invocation.shared.output
-        on_terminal = is_terminal(sys.stdout)
-        self.is_live = on_terminal and chosen in (None, Format.TABLE, Format.WIDE)
-        self._streams = chosen is Format.JSONL or (chosen is None and not on_terminal)
+        self._watched = Watched(invocation)
+        self.is_live = self._watched.is_live
+        self._streams = invocation.output is Format.JSONL
         self._rows: list[Any] = []
 
     def __call__(self, rows: list[Any]) -> None:
-        if self.is_live:
-            sys.stdout.write("\x1b[H\x1b[J")
-            self._invocation.show(self._invocation.report(rows), out=sys.stdout)
-        elif self._streams:
-            shown = set(self._rows)
-            render(self._invocation.report([row for row in rows if row not in shown]), Format.JSONL, sys.stdout)
-            sys.stdout.flush()
+        if self.is_live or self._streams:
+            shown = () if self.is_live else set(self._rows)
+            self._watched.show(self._invocation.report([row for row in rows if row not in shown]))
         self._rows = rows
 
     def last(self) -> Report | None:

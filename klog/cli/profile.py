@@ -55,7 +55,7 @@ def list_profiles(invocation: Invocation) -> Report:
     CURRENT marks the profile that commands take here if they are given no cluster.
     """
     found = _profiles()
-    note = "" if found.by_name else f"no profiles in {found.home_file}; klog profile add NAME -B HOST:PORT"
+    note = "" if found.by_name else f"no profiles in {found.file}; klog profile add NAME -B HOST:PORT"
     return invocation.report(profiles.rows(found, _in_use()), footer=note)
 
 
@@ -164,7 +164,7 @@ def use(
     path = Path.cwd() / PROJECT_FILE if project else home
     if name is not None:
         chosen = _profiles().named(name, "argument NAME")
-        if not project and name not in profiles.read_file(home).profiles:
+        if not project and name not in profiles.read_file(home).by_name:
             raise Refused(
                 f"profile {name!r} is in {chosen.file}, and other folders do not know it",
                 hint=f"klog profile use {name} --project makes it the one of this project",

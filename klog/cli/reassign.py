@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from klog.admin import reassignment_file
+from klog.cli import watching
 from klog.cli.arguments import bytes_rate
 from klog.cli.command import Noun
 from klog.cli.flags import argument, duration, flag
 from klog.cli.invocation import Invocation
 from klog.cli.progress import counting
-from klog.cli.watching import check_watchable, watch_rows
 from klog.errors import UnknownTopicOrPartition, UsageError
 from klog.metrics import Count
 from klog.names import counted
@@ -144,25 +144,27 @@ async def status(
     from klog.admin import reassignment as ops
 
     wanted = None if file is None else reassignment_file.read(file)
-    check_watchable(invocation, watch=watch)
+    watching.check_watchable(invocation, watch=watch)
     cluster = await invocation.cluster()
 
-    async def told(rows: list[ReassignRow]) -> tuple[list[ReassignRow], str, tuple[str, ...]]:
+    async def told(rows: list[ReassignRow]) -> Report:
         missing = {row.topic for row in rows if row.error == UnknownTopicOrPartition.code}
-        return rows, ops.summary(rows), (*ops.reasons(rows), *await invocation.restore_notes(missing))
+        notes = *ops.reasons(rows), *await invocation.restore_notes(missing)
+        return invocation.report(rows, footer=ops.summary(rows), notes=notes)
 
     if not watch:
-        rows, footer, notes = await told(await ops.status(cluster, wanted))
-        return invocation.report(rows, footer=footer, notes=notes)
+        return await told(await ops.status(cluster, wanted))
     before: ops.Look | None = None
 
-    async def look() -> tuple[list[ReassignRow], str, tuple[str, ...]]:
+    async def look() -> Report:
         nonlocal before
         now = await ops.look(cluster)
         rows, before = ops.rows_of(now, before), now
         return await told(rows if wanted is None else await ops.of_plan(cluster, wanted, rows))
 
-    return await watch_rows(invocation, look, WATCH_EVERY_S, is_over=lambda: before is not None and not before.underway)
+    return await watching.watch(
+        invocation, look, WATCH_EVERY_S, is_over=lambda: before is not None and not before.underway
+    )
 
 
 @reassign.command("cancel", rows=ROWS, asks=True, changes=True, acts=True)

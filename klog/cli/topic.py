@@ -6,6 +6,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from klog.cli import watching
 from klog.cli.arguments import (
     ID_MAX,
     OptionalTopics,
@@ -22,7 +23,6 @@ from klog.cli.flags import argument, flag, limit
 from klog.cli.invocation import Invocation
 from klog.cli.name_cache import deleted_topics, remember, remember_more, remember_topics
 from klog.cli.progress import counting
-from klog.cli.watching import check_watchable, watch_rows
 from klog.errors import KlogError, UsageError
 from klog.names import check_new_topic_name, counted, regular_expression
 from klog.render import Report
@@ -349,7 +349,7 @@ async def verify(
     regex: str | None = flag("-r --regex RE", "Also topics whose whole name matches this regular expression."),
     rate: int | None = flag("--rate RATE", "Limit on what each broker reads, as 50MB/s.", parser=bytes_rate),
     every: float | None = flag("--every DURATION", "Compare again at this interval, until Ctrl-C.", parser=limit),
-) -> Report | None:
+) -> Report | int:
     """Compare all replicas of each partition, from the highest log start offset to the lowest high watermark.
 
     It compares checksums of ranges, then finds the first address that differs. A replica with a recorded hole is
@@ -361,7 +361,7 @@ async def verify(
         regular_expression(regex, "--regex")
     cluster = await invocation.cluster()
 
-    async def compare() -> tuple[list[verify_replicas.ReplicaRow], str, tuple[str, ...]]:
+    async def compare() -> Report:
         began = time.monotonic()
         with counting(invocation, "bytes") as count:
             rows = await verify_replicas.verify_replicas(
@@ -377,11 +377,10 @@ async def verify(
         found = f"{bad} differ" if bad else "no differences"
         unasked = f", {failed} not readable" if failed else ""
         size = f"{count.done:,} bytes read per replica in {took_s:.1f} s"
-        return rows, f"{counted(len(rows), 'replica')}, {found}{unasked}; {size}", ()
+        footer = f"{counted(len(rows), 'replica')}, {found}{unasked}; {size}"
+        return invocation.report(rows, failed=bool(bad), footer=footer)
 
     if every is None:
-        rows, footer, _ = await compare()
-        return invocation.report(rows, failed=any(row.is_mismatch for row in rows), footer=footer)
-    check_watchable(invocation, watch=True, flag="--every")
-    await watch_rows(invocation, compare, every)
-    return None
+        return await compare()
+    watching.check_watchable(invocation, watch=True, flag="--every")
+    return await watching.watch(invocation, compare, every)

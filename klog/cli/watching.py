@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -51,38 +51,49 @@ def _json_lines_in_a_pipe(invocation: Invocation) -> None:
         invocation.shared = replace(invocation.shared, output=Format.JSONL)
 
 
-async def watch_rows(
+class Watched:
+    """Reports in the place of one another on a terminal, as many of their newest rows as fit; one behind the other
+    elsewhere, in a pipe as JSON Lines unless a format is given."""
+
+    def __init__(self, invocation: Invocation) -> None:
+        _json_lines_in_a_pipe(invocation)
+        self._invocation = invocation
+        self.is_live = is_terminal(sys.stdout) and invocation.output in (Format.TABLE, Format.WIDE)
+
+    def show(self, report: Report) -> int:
+        """The exit code that the report asks for."""
+        if self.is_live:
+            rows = list(report.rows)
+            room = max(1, shutil.get_terminal_size().lines - LINES_KEPT - len(report.notes))
+            hidden = len(rows) - room
+            more = (f"{hidden} more",) if hidden > 0 else ()
+            sys.stdout.write("\x1b[H\x1b[J")
+            report = replace(report, rows=rows[:room], notes=(*more, *report.notes))
+        return self._invocation.show(report, out=sys.stdout)
+
+
+async def watch(
     invocation: Invocation,
-    look: Callable[[], Any],
-    every_s: float | None,
+    look: Callable[[], Awaitable[Report]],
+    every_s: float | None = None,
+    *,
     is_over: Callable[[], bool] = lambda: False,
 ) -> int:
-    """Refresh until stopped, every `WATCH_EVERY_S` where no interval is given, or until it is over; the exit code.
-
-    ``look`` returns rows, a footer and notes. A terminal shows the newest rows, as many as fit.
-    """
-    _json_lines_in_a_pipe(invocation)
-    live = is_terminal(sys.stdout) and invocation.output in (Format.TABLE, Format.WIDE)
-    loop = asyncio.get_running_loop()
+    """Show what each look reports, every `WATCH_EVERY_S` where no interval is given, until stopped or until it is over;
+    the exit code."""
+    watched, loop = Watched(invocation), asyncio.get_running_loop()
     seen = False
     while True:
         due = loop.time() + (every_s or WATCH_EVERY_S)
         try:
-            rows, footer, notes = await look()
+            report = await look()
         except KlogError as error:
             if not (seen and error.retriable):
                 raise
             invocation.warn(error.message)  # who watches a cluster wants to see it come back, too
-            await asyncio.sleep(max(0.0, due - loop.time()))
-            continue
-        seen = True
-        if live:
-            room = max(1, shutil.get_terminal_size().lines - LINES_KEPT - len(notes))
-            hidden = len(rows) - room
-            notes = (*((f"{hidden} more",) if hidden > 0 else ()), *notes)
-            sys.stdout.write("\x1b[H\x1b[J")
-            rows = rows[:room]
-        code = invocation.show(invocation.report(rows, footer=footer, notes=notes), out=sys.stdout)
-        if is_over():
-            return code
+        else:
+            seen = True
+            code = watched.show(report)
+            if is_over():
+                return code
         await asyncio.sleep(max(0.0, due - loop.time()))

@@ -20,6 +20,7 @@ from klog.admin.acts import ActRow
 from klog.admin.health.findings import Finding
 from klog.admin.health.snapshot import Snapshot, Where
 from klog.admin.health.verdict import BrokerState, broker_states, count_partitions, group_lags
+from klog.client.answers import check
 from klog.client.cluster import Cluster
 from klog.client.metadata import Metadata
 from klog.client.positions import parse_position
@@ -35,7 +36,7 @@ from klog.render.value_texts import count_text, duration_text, moment_text, size
 from klog.render.values import to_text
 from klog.render.visible import visible
 from klog.tools.events import Event, EventFilter, EventRow, events_since, row
-from klog.tools.group_curves import PARTITIONS_MAX, Curve, curves, lag_history, moments, remembered
+from klog.tools.group_curves import PARTITIONS_MAX, Curve, curves, lag_history, moments
 from klog.tools.status import look, with_causes
 from klog.tools.top.facts import (
     BrokerLine,
@@ -157,7 +158,8 @@ async def _gather_curves(facts: Facts, cluster: Cluster, brokers: Sequence[int])
 
 async def read_history(cluster: Cluster, broker: int, since_ms: int) -> list[Point]:
     """What a broker remembers since a moment, the oldest first."""
-    answer = await remembered(cluster, broker, ApiKey.READ_HISTORY, since_ms=since_ms)
+    answer = await cluster.to_broker(broker, ApiKey.READ_HISTORY, 0, since_ms=since_ms)
+    check(answer, f"history of broker {broker}")
     if len(answer.points) > POINTS_MAX or len(answer.names) > NAMES_MAX:
         raise MalformedRequest(f"broker {broker} sends {len(answer.points)} points, expected {POINTS_MAX} at most")
     found = [Point(int(one.time_ms), _values(answer.names, one.values)) for one in answer.points]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -17,7 +17,9 @@ from typing import Any, Final
 from klog.client.cluster import Cluster
 from klog.client.positions import Position, Range, parse_position
 from klog.coordination.acts import Actor
-from klog.errors import KlogError, NoSuchThing, UnknownTopicOrPartition, UsageError
+from klog.coordination.groups import check_known
+from klog.coordination.zookeeper import ZooKeeper
+from klog.errors import BrokerNotAvailable, KlogError, NoSuchThing, UnknownTopicOrPartition, UsageError
 from klog.names import EVENTS_TOPIC, counted, host_port
 from klog.render.value_texts import clock_text
 from klog.security.quotas import QuotaKey, told_value
@@ -105,6 +107,24 @@ def check_subject(kind: str | None, name: str) -> None:
 def number_of(text: str) -> int:
     """The number that it is; -1 where it is not a number that ids and partitions can have."""
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else -1
+
+
+async def check_there(cluster: Cluster, zookeeper: Callable[[], Awaitable[ZooKeeper]], of: EventFilter) -> None:
+    """UnknownTopicOrPartition, GroupIdNotFound or BrokerNotAvailable for what the events are of, and is not there.
+
+    The error names what is similar. A broker is there while it lives, and while it has replicas.
+    """
+    if of.topic is not None:
+        (await cluster.topic(of.topic)).check([] if of.partition is None else [of.partition])
+    if of.group is not None:
+        await asyncio.to_thread(check_known, await zookeeper(), [of.group])
+    if of.broker is not None:
+        metadata = await cluster.metadata()
+        there = {*metadata.brokers, *metadata.dead}
+        if of.broker not in there:
+            raise BrokerNotAvailable(
+                f"the cluster does not have a broker {of.broker}", hint=f"brokers: {', '.join(map(str, sorted(there)))}"
+            )
 
 
 async def read_events(
@@ -264,7 +284,7 @@ def _what(event: Event) -> str:
     tell = _SENTENCES.get(str(event["kind"]))
     if tell is not None:
         try:
-            return tell(event)
+            return tell.format_map(event) if isinstance(tell, str) else tell(event)
         except (KeyError, TypeError, ValueError, AttributeError):
             pass  # of another version of klog, or not of klog at all
     return ", ".join(f"{name} {_plain(value)}" for name, value in event.items() if name not in _HEAD)
@@ -278,29 +298,30 @@ def _numbers(value: object) -> list[int]:
     return [one for one in value if type(one) is int] if isinstance(value, list) else []
 
 
-def _listed(numbers: Any) -> str:
+def listed(numbers: Any) -> str:
+    """``1,2``, or ``none``."""
     return ",".join(str(int(one)) for one in numbers) or "none"
 
 
 def _led(event: Event) -> str:
     old = event["old_leader"]
     before = "before: no leader" if old == NO_LEADER else f"before: {old}"
-    return f"broker {event['leader']} leads, epoch {event['leader_epoch']} ({before}); in-sync {_listed(event['isr'])}"
+    return f"broker {event['leader']} leads, epoch {event['leader_epoch']} ({before}); in-sync {listed(event['isr'])}"
 
 
 def _in_sync(event: Event) -> str:
-    return f"in-sync replicas {_listed(event['isr'])} (before: {_listed(event['old_isr'])})"
+    return f"in-sync replicas {listed(event['isr'])} (before: {listed(event['old_isr'])})"
 
 
 def _moved(event: Event) -> str:
     throttle = event.get("throttle")
     limit = f", at {throttle:,} bytes/s at most" if isinstance(throttle, int) and throttle > 0 else ""
-    return f"replicas {_listed(event['replicas'])} move to {_listed(event['target'])}{limit}"
+    return f"replicas {listed(event['replicas'])} move to {listed(event['target'])}{limit}"
 
 
-_SENTENCES: Final[Mapping[str, Callable[[Event], str]]] = {
+_SENTENCES: Final[Mapping[str, str | Callable[[Event], str]]] = {
     "act": lambda event: f"{event['what']} by {_actor(event)}, act {event['act']}",
-    "broker-down": lambda event: "down",
+    "broker-down": "down",
     "broker-up": lambda event: f"up at {host_port(event['host'], event['port'])}" if "host" in event else "up",
     "clock-skew": lambda event: f"its clock is {clock_text(event['ahead_ms'])} most other brokers'",
     "commit-refused": lambda event: (
@@ -310,35 +331,28 @@ _SENTENCES: Final[Mapping[str, Callable[[Event], str]]] = {
         f"listener {event['listener']} takes no further connections: there are {event['connections']}, most of them "
         f"from {event['most_of'] or 'no address'}"
     ),
-    "controller-elected": lambda event: (
-        f"broker {event['controller']} is the controller, epoch {event['controller_epoch']}"
-    ),
-    "damage-found": lambda event: (
-        f"damaged bytes from {event['first_address']} to {event['end_address']}, found by the {event['found_by']}"
-    ),
-    "denied": lambda event: (
-        f"{event['principal']} at {event['host']} was denied {event['operation']} {event['resource']} "
-        f"({event['request']}): {event['rule']}"
-    ),
+    "controller-elected": "broker {controller} is the controller, epoch {controller_epoch}",
+    "damage-found": "damaged bytes from {first_address} to {end_address}, found by the {found_by}",
+    "denied": "{principal} at {host} was denied {operation} {resource} ({request}): {rule}",
     "events-dropped": lambda event: f"{counted(event['events'], 'event')} could not be sent in time",
-    "group-empty": lambda event: f"no members, generation {event['generation']}",
+    "group-empty": "no members, generation {generation}",
     "isr-changed": _in_sync,
     "isr-expanded": _in_sync,
     "isr-shrunk": _in_sync,
     "leader-elected": _led,
-    "log-dir-offline": lambda event: f"log dir {event['dir']} is offline",
+    "log-dir-offline": "log dir {dir} is offline",
     "messages-lost": lambda event: (
         f"cut from {event['cut_at']} to {event['ended_at']}; the bytes are kept in {', '.join(event['files'])}"
     ),
-    "partition-offline": lambda event: f"no leader, epoch {event['leader_epoch']}; in-sync {_listed(event['isr'])}",
+    "partition-offline": lambda event: f"no leader, epoch {event['leader_epoch']}; in-sync {listed(event['isr'])}",
     "partitions-added": lambda event: f"{counted(event['partitions'], 'partition')} now",
     "reassignment-begun": _moved,
     "reassignment-cancelled": _moved,
-    "reassignment-done": lambda event: f"replicas {_listed(event.get('target', event['replicas']))}",
-    "reassignment-stalled": lambda event: "stalled",
+    "reassignment-done": lambda event: f"replicas {listed(event.get('target', event['replicas']))}",
+    "reassignment-stalled": "stalled",
     "rebalance": lambda event: f"generation {event['generation']}: {counted(len(event['members']), 'member')}",
     "replicas-offline": lambda event: f"cannot serve {', '.join(event['partitions'])}",
-    "session-expired": lambda event: "its ZooKeeper session expired",
+    "session-expired": "its ZooKeeper session expired",
     "settings-changed": lambda event: (
         "settings: " + (", ".join(f"{name}={value}" for name, value in event["settings"].items()) or "none of its own")
     ),
@@ -349,15 +363,13 @@ _SENTENCES: Final[Mapping[str, Callable[[Event], str]]] = {
     "topic-created": lambda event: (
         f"created: {counted(event['partitions'], 'partition')}, replication factor {event['replication_factor']}"
     ),
-    "topic-deleted": lambda event: "deleted",
-    "topic-purged": lambda event: "deleted for good",
+    "topic-deleted": "deleted",
+    "topic-purged": "deleted for good",
     "topic-restored": lambda event: f"restored: {counted(event['partitions'], 'partition')}",
     "unclean-election": _led,
-    "zookeeper-full": lambda event: (
-        f"ZooKeeper would keep {event['share']:.0%} of its heap of {event['heap_mib']} MiB: "
-        f"brokers refuse {event['refused']}"
-    ),
+    "zookeeper-full": ("ZooKeeper would keep {share:.0%} of its heap of {heap_mib} MiB: brokers refuse {refused}"),
 }
+"""By the kind of an event; a text has its values in braces."""
 
 
 def _actor(event: Event) -> str:

@@ -23,9 +23,8 @@ from typing import Any, Final, Literal, NamedTuple
 from klog.admin.group_lag import LagRow, of_groups
 from klog.client.answers import check
 from klog.client.cluster import Cluster
-from klog.errors import KlogError, MalformedRequest, Refused
+from klog.errors import KlogError, MalformedRequest
 from klog.names import TopicPartition
-from klog.protocol import codec
 from klog.protocol.apis import ApiKey
 
 DAY_MS: Final = 86_400_000
@@ -130,19 +129,10 @@ async def lag_history(cluster: Cluster, brokers: Iterable[int], since_ms: int) -
     return history, missing
 
 
-async def remembered(cluster: Cluster, broker: int, key: ApiKey, **fields: Any) -> Any:
-    """A broker's answer about the past. Refused where it is an older version."""
-    channel = await cluster.channel(broker)
-    if key not in channel.versions:
-        raise Refused(f"broker {broker} at {channel.address} is not klog, or an older version")
-    answer = await channel.request(codec.request(key, 0, **fields))
-    check(answer, f"history of broker {broker} at {channel.address}")
-    return answer
-
-
 async def read_lag_history(cluster: Cluster, broker: int, since_ms: int, into: LagHistory) -> None:
-    """Add what a broker remembers. Refused where it is an older version, MalformedRequest where it sends too much."""
-    answer = await remembered(cluster, broker, ApiKey.READ_LAG_HISTORY)
+    """Add what a broker remembers. UnsupportedVersion of an older one, MalformedRequest where it sends too much."""
+    answer = await cluster.to_broker(broker, ApiKey.READ_LAG_HISTORY, 0)
+    check(answer, f"history of broker {broker}")
     curves = len(answer.end_curves) + len(answer.commit_curves)
     points = sum(len(one.curves) for one in (*answer.end_minutes, *answer.commit_minutes))
     if curves > CURVES_MAX or points > POINTS_MAX:

@@ -25,6 +25,7 @@ from klog.admin.log_dirs import LogDirFact
 from klog.admin.quarantine import LostRow
 from klog.client.metadata import BrokerNode, Metadata, PartitionNode, TopicNode
 from klog.coordination.embedded import ZooKeeperServer
+from klog.coordination.groups import Member
 from klog.coordination.server_size import ServerSize
 from klog.coordination.topics import Topic
 from klog.coordination.zookeeper import ZooKeeper
@@ -377,7 +378,7 @@ def read(
 
 def test_members_of_groups() -> None:
     snapshot = well()
-    look = GroupLook("g", ("m1", "m2"), since_ms=NOW_MS - 3_600_000)
+    look = GroupLook("g", (Member("m1", None, None), Member("m2", None, None)), since_ms=NOW_MS - 3_600_000)
     snapshot.group_looks = [replace(look, idle=("m2",))]
     assert kinds(snapshot) == ["idle-members"]
     snapshot.group_looks = [replace(look, unowned=(TopicPartition("t", 1),))]
@@ -476,9 +477,12 @@ def test_groups(offset: int, lag: int | None, max_lag: int | None, expected: lis
 
 def test_a_member_that_has_never_committed_is_not_well() -> None:
     snapshot = well()
+    snapshot.group_looks = [GroupLook("g", (Member("m1", None, None),), since_ms=NOW_MS - 1_000)]
     snapshot.groups = [read(None, 2, 200)]
     assert kinds(snapshot, 100) == ["never-committed"]
-    assert kinds(snapshot) == []
+    assert kinds(snapshot) == [], "it has just begun"
+    snapshot.groups.append(read(5, 2, 200, partition=1))
+    assert kinds(snapshot, 100) == [], "it commits where it has read something"
 
 
 def test_leaders_to_elect_are_one_finding_and_no_advice_to_elect_a_broker_that_hangs() -> None:

@@ -212,9 +212,7 @@ def test_the_worst_first() -> None:
 
 
 def test_a_sum_over_what_could_not_be_asked_has_failed() -> None:
-    failed = LagRow(
-        "b", "t", 1, 3, None, None, None, None, None, None, error="LEADER_NOT_AVAILABLE", message="no leader"
-    )
+    failed = LagRow("b", "t", 1, 3, error="LEADER_NOT_AVAILABLE", message="no leader")
     *_, group, whole = group_lag.totals([*ROWS, failed])
     assert (group.group, group.lag, group.error) == ("b", 7, "LEADER_NOT_AVAILABLE")
     assert whole.error == "LEADER_NOT_AVAILABLE"
@@ -251,8 +249,8 @@ def test_what_was_never_committed_lags_from_the_start_and_describe_shows_heartbe
 
 
 def test_members_that_have_never_committed_are_told() -> None:
-    never = LagRow("g", "t", 0, None, 0, 9, None, None, None, "member")
-    idle = LagRow("g", "t", 1, None, 9, 9, None, None, None, "member")
+    never = LagRow("g", "t", 0, None, 0, 9, owner="member")
+    idle = LagRow("g", "t", 1, None, 9, 9, owner="member")
     assert (never.has_committed_nothing, idle.has_committed_nothing) == (True, False)
     assert group_lag.lagging([never, idle]) == [never]
     assert any("committed" in text for text in group_lag.remarks([never, idle]))

@@ -24,7 +24,7 @@ PLAN = '{"version": 1, "partitions": [\n{"topic": "t", "partition": 0, "replicas
 FILES: dict[str, tuple[str, Callable[[Path], Any]]] = {
     "settings.properties": ("bootstrap.servers=a:1\nacks=all\n", read_properties),
     "offsets.csv": (OFFSETS, offset_files.read),
-    "config.toml": ('[near]\nbootstrap_server = "a:1"\n', lambda path: profiles.read_file(path).profiles),
+    "config.toml": ('[near]\nbootstrap_server = "a:1"\n', lambda path: profiles.read_file(path).by_name),
     "shell.toml": ('pager = "topic list"\n', lambda path: shell_settings.load(path).pager),
     "plan.json": (PLAN, reassignment_file.read),
     "passwords.json": ('{"users": {"a": "b"}}', lambda path: security_files.passwords(path.parent)),

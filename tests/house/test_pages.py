@@ -40,7 +40,7 @@ def test_the_page_of_profiles_has_the_keys_of_the_code(tmp_path: Path) -> None:
     example = page.partition('title="profiles.toml"\n')[2].partition("```")[0]
     (tmp_path / "profiles.toml").write_text(example)
     found = read_file(tmp_path / "profiles.toml")
-    assert found.current in found.profiles
+    assert found.current in found.by_name
     assert {key for section in tomllib.loads(example).values() if isinstance(section, dict) for key in section} == {
         *KEYS.keys() - {"token_command"}
     }

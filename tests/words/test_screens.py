@@ -17,6 +17,7 @@ from klog.admin.health.local_brokers import LocalBroker
 from klog.admin.health.rules import judge
 from klog.admin.health.screen import screen
 from klog.admin.health.snapshot import Snapshot
+from klog.coordination.groups import Member
 from tests.admin.test_check import NOW_MS, down, gone_zookeeper, kill, read, two_dead, unpreferred, well
 from tests.rows import each
 
@@ -33,7 +34,10 @@ def quiet() -> Snapshot:
 
 def with_group(snapshot: Snapshot) -> Snapshot:
     snapshot.zookeeper, snapshot.no_groups = "127.0.0.1:2181", None
-    snapshot.group_looks = [GroupLook("billing", (), since_ms=AGO_MS), GroupLook("audit", ("m",), since_ms=AGO_MS)]
+    snapshot.group_looks = [
+        GroupLook("billing", (), since_ms=AGO_MS),
+        GroupLook("audit", (Member("m", None, None),), since_ms=AGO_MS),
+    ]
     snapshot.groups = [replace(read(5, 0, 9, lag=62_300), group="billing", owner=None)]
     at = datetime.fromtimestamp(AGO_MS / 1000, UTC)
     act = ActRow("mwwqwlm16h00", at, "root@host", "klog", "offsets-set", "group billing", "-", "-", None)

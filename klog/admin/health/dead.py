@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from klog.admin.health.findings import CRITICAL, Finding
 from klog.admin.health.snapshot import Snapshot
@@ -13,36 +13,57 @@ from klog.client.metadata import Metadata, PartitionNode
 from klog.names import counted
 
 TOPICS_NAMED_MAX: Final = 5
+NEVER, HANGS, SILENT, DEAD, UNSURE = "never", "hangs", "silent", "dead", "unsure"
+
+
+class Away(NamedTuple):
+    """Why a broker does not serve: no broker of the id was ever there; it ``hangs`` at the address, taking connections
+    without answering; it is ``silent``; it is ``dead``; or that is ``unsure``, since what hangs at one of the addresses
+    may be it."""
+
+    state: str
+    addresses: Sequence[str] = ()
+
+
+def away(snapshot: Snapshot, broker: int) -> Away | None:
+    """None: it is alive, and answers."""
+    here = snapshot.here.get(broker)
+    address = snapshot.hung.get(broker) or snapshot.located.get(broker) or (here.address if here else None)
+    if not snapshot.is_away(broker):
+        return None
+    if snapshot.answers and never_was(snapshot, broker):
+        return Away(NEVER)
+    if address is not None and (broker in snapshot.hung or address in snapshot.hung_addresses):
+        return Away(HANGS, [address])
+    if broker in snapshot.silent or (not snapshot.answers and here is not None and here.runs):
+        return Away(SILENT)
+    if address is None and snapshot.hung_addresses:
+        return Away(UNSURE, snapshot.hung_addresses)
+    return Away(DEAD, [] if address is None else [address])
 
 
 def dead_brokers(snapshot: Snapshot) -> Iterator[Finding]:
     """Brokers that assignments name and that do not live. Those that are to be started alone are one finding."""
     just_dead: dict[int, int] = {}
     for broker, replicas in sorted(replicas_of_dead(snapshot.metadata).items()):
-        address = snapshot.located.get(broker)
-        if never_was(snapshot, broker):
-            found = f"has never been registered; it is assigned {counted(replicas, 'replica')}"
-            do = never_was_do(snapshot, broker)
-        elif address is not None and address in snapshot.hung_addresses:
-            found = f"not alive; it has {counted(replicas, 'replica')}. It hangs: {_takes(address)}"
-            do = hangs_do(snapshot, [address], broker)
-        elif address is None and snapshot.hung_addresses:
-            takes = _takes(", ".join(snapshot.hung_addresses))
-            found = f"not alive; it has {counted(replicas, 'replica')}. {takes}: a broker that hangs"
-            do = hangs_do(snapshot, snapshot.hung_addresses)
-        else:
+        state, addresses = away(snapshot, broker) or Away(DEAD)
+        if state == DEAD:
             just_dead[broker] = replicas
             continue
+        takes = f"{', '.join(addresses)} accepts connections but does not answer"
+        found = f"not alive; it has {counted(replicas, 'replica')}. It hangs: {takes}"
+        do = hangs_do(snapshot, addresses, broker if state == HANGS else None)
+        if state == NEVER:
+            found = f"has never been registered; it is assigned {counted(replicas, 'replica')}"
+            do = never_was_do(snapshot, broker)
+        elif state == UNSURE:
+            found = f"not alive; it has {counted(replicas, 'replica')}. {takes}: a broker that hangs"
         yield Finding(CRITICAL, f"broker {broker}", found, "alive", do, "dead-broker")
     if just_dead:
         replicas_of_all = counted(sum(just_dead.values()), "replica")
         found = f"not alive; {'they have' if len(just_dead) > 1 else 'it has'} {replicas_of_all}"
         do = _start_dead(snapshot, list(just_dead))
         yield Finding(CRITICAL, brokers_named(just_dead), found, "alive", do, "dead-broker")
-
-
-def _takes(addresses: str) -> str:
-    return f"{addresses} accepts connections but does not answer"
 
 
 def _start_dead(snapshot: Snapshot, brokers: Sequence[int]) -> str:

@@ -24,7 +24,7 @@ class GroupLook:
     """A group. ``since_ms``: when its members last changed, as far as the registry tells."""
 
     name: str
-    members: tuple[str, ...]
+    members: tuple[registry.Member, ...]
     idle: tuple[str, ...] = ()
     """Members that own nothing."""
     unowned: tuple[TopicPartition, ...] = ()
@@ -55,7 +55,7 @@ def _read(session: ZooKeeper) -> dict[str, registry.Group | ZooKeeperError]:
 
 def look_of(group: registry.Group, phase: str, topics: Mapping[str, Any]) -> GroupLook:
     """Who owns nothing and what is not owned, of a group that has shared its partitions out."""
-    look = GroupLook(group.name, tuple(map(str, group.members)), since_ms=group.state.modified_ms)
+    look = GroupLook(group.name, group.members, since_ms=group.state.modified_ms)
     if phase != STABLE or not group.members:
         return look
     unowned = [

@@ -1,13 +1,17 @@
-"""What `klog status` finds about groups: their offsets, their members, and what the members own."""
+"""What is wrong with a group: its offsets, its members, and what the members own. `klog status` shows it of all groups,
+and `klog status group G` of one, with what history says of it (`klog.tools.why.group_causes`).
+"""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 from klog.admin.group_lag import LagRow
 from klog.admin.health.findings import WARNING, Finding
+from klog.admin.health.group_looks import GroupLook
 from klog.admin.health.snapshot import Snapshot
 from klog.coordination import paths
 from klog.names import counted, first_few
@@ -15,6 +19,8 @@ from klog.render.value_texts import duration_text, moment_text
 
 PATIENCE_MS: Final = 300_000
 """Members that began less than this ago may commit yet; what waits for less is not late."""
+PATIENCE_OF_ONE_MS: Final = 30_000
+"""What waits for less is not late in a group that is asked about: clients commit every 5 s unless told otherwise."""
 SETTLED_MS: Final = 10_000
 """Members of a group that changed less than this ago may be sharing its partitions out."""
 FAR_BEHIND_MS: Final = 3_600_000
@@ -22,143 +28,188 @@ FAR_BEHIND_MS: Final = 3_600_000
 NAMED_MAX: Final = 5
 
 
-def groups(snapshot: Snapshot, max_lag: int | None) -> Iterator[Finding]:
-    """The findings about groups."""
-    yield from _offsets(snapshot, max_lag)
-    if max_lag is None:
-        yield from _never_committed(snapshot)
-    yield from _stopped(snapshot)
-    yield from _far_behind(snapshot)
-    yield from _no_member(snapshot)
-    yield from _members(snapshot)
+def groups(snapshot: Snapshot, max_lag: int | None = None, *, alone: bool = False) -> Iterator[Finding]:
+    """The findings about groups, group by group, those first that explain others. ``alone``: about the one group that
+    somebody asks about, which then has less time."""
+    looks = {look.name: look for look in snapshot.group_looks}
+    rows: dict[str, list[LagRow]] = {name: [] for name in looks}
+    for one in snapshot.groups:
+        rows.setdefault(str(one.group), []).append(one)
+    for name, mine in rows.items():
+        of = _Of(snapshot, looks.get(name, GroupLook(name, ())), mine, max_lag, alone)
+        yield from (one for rule in _RULES for one in rule(of))
 
 
-def _offsets(snapshot: Snapshot, max_lag: int | None) -> Iterator[Finding]:
-    for one in _positions(snapshot):
-        what, group = f"group {one.group}, partition {one.place}", str(one.group)
+@dataclass(frozen=True, slots=True)
+class _Of:
+    """A group and its positions."""
+
+    snapshot: Snapshot
+    look: GroupLook
+    rows: Sequence[LagRow]
+    max_lag: int | None
+    alone: bool
+
+    @property
+    def name(self) -> str:
+        """As a shell takes it."""
+        return shlex.quote(self.look.name)
+
+    @property
+    def positions(self) -> list[LagRow]:
+        """Those in partitions that exist."""
+        return [one for one in self.rows if self.snapshot.metadata.lacking(one.place) is None]
+
+    def is_since(self, ms: int) -> bool:
+        """Its members have been these for so long, or nobody waits for that."""
+        return self.alone or self.snapshot.now_ms - self.look.since_ms >= ms
+
+    def is_stopped(self, one: LagRow) -> bool:
+        """Messages wait, and nothing was committed for as long."""
+        patience_ms = PATIENCE_OF_ONE_MS if self.alone else PATIENCE_MS
+        return min(_waits_ms(one), self.snapshot.now_ms - _committed_ms(one)) > patience_ms
+
+    def finding(self, kind: str, found: str, expected: str, do: str, at: LagRow | None = None) -> Finding:
+        what = f"group {self.look.name}" + ("" if at is None else f", partition {at.place}")
+        return Finding(WARNING, what, found, expected, do, kind)
+
+
+# --- The rules --------------------------------------------------------------------------------------------------------
+
+
+def _gone(of: _Of) -> Iterator[Finding]:
+    """Topics that its members read, and that do not exist."""
+    for topic in of.look.gone if of.is_since(SETTLED_MS) else ():
+        name, was, do = shlex.quote(topic), "does not exist", "create"
+        if topic in of.snapshot.deleted:
+            was, do = "was deleted", "restore"
+        do = f"`klog topic {do} {name}`, or other topics for its members"
+        yield of.finding("topic-gone", f"its members read topic {topic}, which {was}", "topics that exist", do)
+
+
+def _outside(of: _Of) -> Iterator[Finding]:
+    """Offsets outside of the log: retention was faster, or the topic is another."""
+    for one in of.positions:
         offset, start, end = one.current_offset, one.log_start_offset, one.log_end_offset
-        if one.place.topic not in snapshot.metadata.topics:
-            node = f"/consumers/{group}/offsets/{one.topic}"
-            lives = any(look.name == group and look.members for look in snapshot.group_looks)
-            do = f"delete {node}" if lives else f"`klog group delete {shlex.quote(group)}`, or delete {node}"
-            yield Finding(WARNING, what, "no such topic", "a topic", do, "offset-without-topic")
-        elif one.place.partition not in snapshot.metadata.topics[one.place.topic].partitions:
-            do = f"delete {paths.consumer_offset(group, *one.place)}"
-            yield Finding(WARNING, what, "no such partition", "a partition", do, "offset-without-partition")
-        elif offset is None:
-            if max_lag is not None:
-                do = f"look at its consumers, and whether they commit: `klog group describe {shlex.quote(group)}`"
-                found = "its member has never committed, and there are messages"
-                yield Finding(WARNING, what, found, f"lag of at most {max_lag:,}", do, "never-committed")
-        elif start is not None and offset < start:
-            found = f"offset {offset} is below the log's start"
-            do = "consume faster, or raise the retention: removed messages are skipped"
-            yield Finding(WARNING, what, found, f"{start} or later", do, "offset-below-start")
-        elif end is not None and offset > end:
+        if offset is not None and start is not None and offset < start:
+            found = f"retention deleted messages that the group had not read: offset {offset} is below the log's start"
+            do = (
+                "consume faster, or raise the topic's retention.ms; what was deleted is lost: "
+                f"`klog group rewind {of.name} --to start` goes on with what there is"
+            )
+            yield of.finding("offset-below-start", found, f"{start} or later", do, one)
+        elif offset is not None and end is not None and offset > end:
             found = f"offset {offset} is beyond the log's end"
-            rewind = f"`klog group rewind {shlex.quote(group)} --to end`"
-            do = f"check whether the topic was deleted and created again, then {rewind}"
-            yield Finding(WARNING, what, found, f"{end} at most", do, "offset-behind-end")
-        elif max_lag is not None and one.lag is not None and one.lag > max_lag:
-            found = f"lags by {counted(one.lag, 'message')}"
-            do = f"look at its consumers: `klog group describe {shlex.quote(group)}`"
-            yield Finding(WARNING, what, found, f"at most {max_lag:,}", do, "lag")
+            do = (
+                f"check whether the topic was deleted and created again (`klog events topic {one.topic}`), "
+                f"then `klog group rewind {of.name} --to end`"
+            )
+            yield of.finding("offset-behind-end", found, f"{end} at most", do, one)
 
 
-def _never_committed(snapshot: Snapshot) -> Iterator[Finding]:
-    """Groups whose members read, and have not committed anything for a while."""
-    for look in snapshot.group_looks:
-        mine = [one for one in _positions(snapshot) if one.group == look.name and one.topic in snapshot.metadata.topics]
-        never = [one.place for one in mine if one.current_offset is None]
-        if not look.members or not never or len(never) < len(mine) or snapshot.now_ms - look.since_ms < PATIENCE_MS:
+def _no_member(of: _Of) -> Iterator[Finding]:
+    """Messages wait, and nobody reads them."""
+    unread = sum(one.lag or 0 for one in of.positions)
+    since_ms = of.look.since_ms or max(map(_committed_ms, of.positions), default=0)
+    if of.look.members or not unread or (not of.alone and of.snapshot.now_ms - since_ms < PATIENCE_MS):
+        return
+    since = f" since {moment_text(since_ms)}" if since_ms else ""
+    do = f"start its consumers; or `klog group delete {of.name}`, if it is no longer needed"
+    found = f"{counted(unread, 'message')} unread, no member{since}"
+    yield of.finding("no-member", found, "a member, or nothing unread", do)
+
+
+def _never_committed(of: _Of) -> Iterator[Finding]:
+    """Members that read, and have not committed anything for a while; at once where a lag is not to be exceeded."""
+    owned = [one for one in of.positions if one.owner]
+    never = [one for one in owned if one.has_committed_nothing]
+    lazy = {str(one.owner) for one in never} - {str(one.owner) for one in owned if one.current_offset is not None}
+    if not lazy or (of.max_lag is None and not of.is_since(PATIENCE_MS)):
+        return
+    places = _named([one.place for one in never if one.owner in lazy])
+    found = f"{_members(of.look, lazy)} never committed; there are messages in {places}"
+    do = "let it commit: enable.auto.commit=true, or commit after each batch; if it only began, wait"
+    yield of.finding("never-committed", found, "committed offsets", do)
+
+
+def _unowned(of: _Of) -> Iterator[Finding]:
+    if of.look.unowned and of.is_since(SETTLED_MS):
+        do = (
+            "restart its consumers, so that they share the partitions out again; "
+            f"`klog group describe {of.name}` shows who owns what"
+        )
+        found = f"no live consumer owns {_named(of.look.unowned)}"
+        yield of.finding("unowned-partitions", found, "an owner each", do)
+
+
+def _stopped(of: _Of) -> Iterator[Finding]:
+    mine = [one for one in of.positions if of.is_stopped(one)]
+    if not mine:
+        return
+    first = mine[0].place
+    because = f"topic {first.topic}" if of.snapshot.metadata.leader_of(first) is None else None
+    members = _members(of.look, {str(one.owner) for one in mine})
+    waited = f"messages wait for {duration_text(max(map(_waits_ms, mine)))}"
+    found = f"{members} stopped committing in {_named([one.place for one in mine])}: {waited}"
+    do = "look at its process: it sends heartbeats, and does not commit; a message that it cannot process, perhaps"
+    yield replace(of.finding("group-stopped", found, "commits while messages wait", do), because=because)
+
+
+def _far_behind(of: _Of) -> Iterator[Finding]:
+    """It reads and commits, and is far behind in time."""
+    mine = [one for one in of.positions if _waits_ms(one) > FAR_BEHIND_MS and not of.is_stopped(one)]
+    if mine:
+        waited = f"messages wait for {duration_text(max(map(_waits_ms, mine)))}"
+        do = f"`klog lag {of.name}` shows whether it catches up; else more consumers, up to one a partition"
+        found = f"far behind in {_named([one.place for one in mine])}: {waited}"
+        yield of.finding("group-far-behind", found, "messages read within an hour", do)
+
+
+def _idle(of: _Of) -> Iterator[Finding]:
+    if of.look.idle and of.is_since(SETTLED_MS):
+        found = f"{counted(len(of.look.idle), 'member')} own nothing: {_named(of.look.idle)}"
+        do = "more partitions (`klog topic alter TOPIC -p N`), or fewer members; a standby may stay"
+        yield of.finding("idle-members", found, "partitions for each member", do)
+
+
+def _too_far(of: _Of) -> Iterator[Finding]:
+    """More unread than is permitted."""
+    for one in of.positions if of.max_lag is not None else ():
+        if one.current_offset is not None and not one.is_outside and (one.lag or 0) > (of.max_lag or 0):
+            do = f"look at its consumers: `klog group describe {of.name}`"
+            found = f"lags by {counted(one.lag or 0, 'message')}"
+            yield of.finding("lag", found, f"at most {of.max_lag:,}", do, one)
+
+
+def _left_over(of: _Of) -> Iterator[Finding]:
+    """Offsets of what is no longer there."""
+    for one in of.rows:
+        if one.current_offset is None or of.snapshot.metadata.lacking(one.place) is None:
             continue
-        found = f"its {counted(len(look.members), 'member')} never committed; there are messages in {_named(never)}"
-        do = f"let it commit (enable.auto.commit=true); `klog status group {shlex.quote(look.name)}`"
-        yield Finding(WARNING, f"group {look.name}", found, "committed offsets", do, "never-committed")
+        node, kind = paths.consumer_offset(of.look.name, *one.place), "partition"
+        do = f"delete {node}"
+        if one.topic not in of.snapshot.metadata.topics:
+            node, kind = node.rpartition("/")[0], "topic"
+            do = f"delete {node}" if of.look.members else f"`klog group delete {of.name}`, or delete {node}"
+        yield of.finding(f"offset-without-{kind}", f"no such {kind}", f"a {kind}", do, one)
 
 
-def _stopped(snapshot: Snapshot) -> Iterator[Finding]:
-    for name, mine in _by_group(one for one in snapshot.groups if _is_stopped(snapshot, one)):
-        longest_ms = max(map(_waits_ms, mine))
-        first = mine[0].place
-        is_led = first.topic not in snapshot.metadata.topics or snapshot.metadata.leader_of(first) is not None
-        because = None if is_led else f"topic {first.topic}"
-        waited = f"messages wait for {duration_text(longest_ms)}"
-        found = f"stopped moving in {_named([one.place for one in mine])}: {waited}, and nothing is committed"
-        do = f"`klog status group {shlex.quote(name)}`"
-        yield Finding(WARNING, f"group {name}", found, "commits while messages wait", do, "group-stopped", because)
+_RULES = (_gone, _outside, _no_member, _never_committed, _unowned, _stopped, _far_behind, _idle, _too_far, _left_over)
 
 
-def _far_behind(snapshot: Snapshot) -> Iterator[Finding]:
-    """Groups that read and commit, and are far behind in time."""
-    late = (one for one in snapshot.groups if _waits_ms(one) > FAR_BEHIND_MS and not _is_stopped(snapshot, one))
-    for name, mine in _by_group(late):
-        longest_ms = max(map(_waits_ms, mine))
-        found = f"far behind in {_named([one.place for one in mine])}: messages wait for {duration_text(longest_ms)}"
-        do = f"`klog lag {shlex.quote(name)}` shows whether it catches up; else more consumers, up to one a partition"
-        yield Finding(WARNING, f"group {name}", found, "messages read within an hour", do, "group-far-behind")
-
-
-def _no_member(snapshot: Snapshot) -> Iterator[Finding]:
-    """Groups without a member, while messages wait for them."""
-    for look in snapshot.group_looks:
-        mine = [one for one in _positions(snapshot) if one.group == look.name and one.topic in snapshot.metadata.topics]
-        unread = sum(one.lag or 0 for one in mine)
-        since_ms = look.since_ms or max(map(_committed_ms, mine), default=0)
-        if look.members or not unread or snapshot.now_ms - since_ms < PATIENCE_MS:
-            continue
-        since = f" since {moment_text(since_ms)}" if since_ms else ""
-        found = f"{counted(unread, 'message')} unread, no member{since}"
-        do = f"start its consumers; or `klog group delete {shlex.quote(look.name)}`, if it is no longer needed"
-        yield Finding(WARNING, f"group {look.name}", found, "a member, or nothing unread", do, "no-member")
-
-
-def _positions(snapshot: Snapshot) -> Iterator[LagRow]:
-    """What groups have committed, and what a member reads without having committed anything."""
-    return (one for one in snapshot.groups if one.current_offset is not None or one.has_committed_nothing)
+def _waits_ms(one: LagRow) -> int:
+    """How long the first unread message has been waiting for a member."""
+    return one.lag_ms or 0 if one.owner and one.lag and one.committed else 0
 
 
 def _committed_ms(one: LagRow) -> int:
     return 0 if one.committed is None else int(one.committed.timestamp() * 1000)
 
 
-def _waits_ms(one: LagRow) -> int:
-    """How long the first unread message has been waiting for a member; 0 where that is within patience."""
-    reads = one.owner and one.lag and one.committed
-    return one.lag_ms if reads and one.lag_ms is not None and one.lag_ms > PATIENCE_MS else 0
-
-
-def _is_stopped(snapshot: Snapshot, one: LagRow) -> bool:
-    """Messages wait, and nothing was committed for as long."""
-    return _waits_ms(one) > 0 and snapshot.now_ms - _committed_ms(one) > PATIENCE_MS
-
-
-def _by_group(some: Iterable[LagRow]) -> Iterator[tuple[str, list[LagRow]]]:
-    found: dict[str, list[LagRow]] = {}
-    for one in some:
-        found.setdefault(str(one.group), []).append(one)
-    yield from found.items()
-
-
-def _members(snapshot: Snapshot) -> Iterator[Finding]:
-    for look in snapshot.group_looks:
-        if snapshot.now_ms - look.since_ms < SETTLED_MS:
-            continue
-        if look.unowned:
-            found = f"no live consumer owns {_named(look.unowned)}"
-            do = f"restart its consumers; `klog group describe {shlex.quote(look.name)}` shows who owns what"
-            yield Finding(WARNING, f"group {look.name}", found, "an owner each", do, "unowned-partitions")
-        for topic in look.gone:
-            name, was = shlex.quote(topic), "does not exist"
-            do = f"`klog topic create {name}`, or other topics for it"
-            if topic in snapshot.deleted:
-                do, was = f"`klog topic restore {name}`, or other topics for it", "was deleted"
-            found = f"its members read topic {topic}, which {was}"
-            yield Finding(WARNING, f"group {look.name}", found, "topics that exist", do, "topic-gone")
-        if look.idle:
-            found = f"{counted(len(look.idle), 'member')} own nothing: {_named(look.idle)}"
-            do = "more partitions (`klog topic alter TOPIC -p N`), or fewer members"
-            yield Finding(WARNING, f"group {look.name}", found, "partitions for each member", do, "idle-members")
+def _members(look: GroupLook, owners: Collection[str]) -> str:
+    """``member m1 (client c, host h)``, by what owns their partitions: 0.8's consumers have an id for each thread."""
+    named = [next((one for one in look.members if owner.startswith(one.member_id)), owner) for owner in sorted(owners)]
+    return f"member{'s' if len(named) > 1 else ''} {_named(named)}"
 
 
 def _named(names: Sequence[object]) -> str:

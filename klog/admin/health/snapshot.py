@@ -45,6 +45,7 @@ from klog.errors import CannotConnect, KlogError, NoNode, UsageError
 from klog.names import TopicPartition, host_port
 from klog.net.channel import Channel
 from klog.net.conversation import NoAnswer
+from klog.protocol.apis import ApiKey
 from klog.security.client_security import OPEN, ClientSecurity
 from klog.security.errors import NotAllowedByZooKeeper
 
@@ -243,7 +244,7 @@ async def take_snapshot(where: Where, subjects: Collection[str], locate: Locate 
             cluster = await _connect(snapshot, where.bootstrap, where.source, where.timeout_s)
             if cluster is not None:
                 try:
-                    zookeeper = zookeeper or await _zookeeper_of(cluster, snapshot)
+                    zookeeper = zookeeper or await _zookeeper_of(cluster)
                 except KlogError as error:
                     snapshot.no_brokers = _or_raise(error)
         if zookeeper is not None:
@@ -275,7 +276,7 @@ async def take_snapshot(where: Where, subjects: Collection[str], locate: Locate 
             if "topics" in subjects:
                 await _ask_topics(snapshot, cluster)
             if snapshot.other_cluster is not None:
-                own = await _zookeeper_of(cluster, snapshot)
+                own = await _zookeeper_of(cluster)
                 snapshot.own_zookeeper = None if own == zookeeper else own
                 snapshot.no_groups = "ZooKeeper does not have this cluster"
             elif "groups" in subjects and session is not None and snapshot.no_zookeeper is None:
@@ -363,10 +364,10 @@ def _why_none(session: ZooKeeper) -> str:
     return "no broker is registered in ZooKeeper"
 
 
-async def _zookeeper_of(cluster: Cluster, snapshot: Snapshot) -> str | None:
+async def _zookeeper_of(cluster: Cluster) -> str | None:
     """As the first broker says that answers; None where none of them is klog's."""
-    told = await asyncio.gather(*(describe_self(cluster, one) for one in snapshot.metadata.brokers))
-    addresses = (str(one.zookeeper) for one in told if getattr(one, "zookeeper", None))
+    told = (await cluster.to_each(ApiKey.DESCRIBE_SELF, 0)).values()
+    addresses = (str(one.zookeeper) for one in told if not isinstance(one, KlogError))
     return next((zookeeper_of(cluster.bootstrap, address) for address in addresses), None)
 
 
@@ -514,7 +515,7 @@ async def _ask_broker(snapshot: Snapshot, cluster: Cluster, broker: int) -> None
     snapshot.log_dirs += dirs
     before_ms = SYSTEM_CLOCK.now_ms()
     own = await describe_self(cluster, broker)
-    if own is not None and not isinstance(own, str):
+    if own is not None:
         snapshot.clocks[broker] = int(own.now_ms) - (before_ms + SYSTEM_CLOCK.now_ms()) // 2
     warning_days = settings.get(WARNING_DAYS)
     if warning_days is not None:  # else it is an older broker, or Kafka's

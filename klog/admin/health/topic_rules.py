@@ -246,16 +246,21 @@ def deletions(snapshot: Snapshot) -> Iterator[Finding]:
         waited_ms = snapshot.now_ms - since_ms
         if waited_ms < DELETION_PATIENCE_MS:
             continue
-        topic = snapshot.topics.get(name)
-        assigned = {broker for ids in topic.partitions.values() for broker in ids} if topic is not None else set()
-        away = assigned - snapshot.metadata.brokers.keys()
-        dead = sorted(one for one in away if not never_was(snapshot, one))
+        awaited = deletion_awaits(snapshot, name)
         found, do = f"marked for deletion {waited_ms // 1000} s ago", "see the controller's log for why"
-        if dead:
-            found += f"; {brokers_named(dead)} not alive"
-            do = f"{start(snapshot, dead)}: the deletion then continues, with an empty log dir too"
-        because = blamed(snapshot, dead)
+        if awaited:
+            found += f"; it waits for {brokers_named(awaited)}"
+            do = f"{_bring_back(snapshot, awaited)}: the deletion then continues, with an empty log dir too"
+        because = blamed(snapshot, awaited)
         yield Finding(WARNING, f"topic {name}", found, "gone within seconds", do, "deletion-stalls", because)
+
+
+def deletion_awaits(snapshot: Snapshot, name: str) -> list[int]:
+    """The brokers that are away and have replicas of a topic that is being deleted."""
+    if name not in snapshot.topics or name not in snapshot.deletions:
+        return []
+    assigned = {broker for ids in snapshot.topics[name].partitions.values() for broker in ids}
+    return sorted(one for one in assigned if snapshot.is_away(one) and not never_was(snapshot, one))
 
 
 def not_served(snapshot: Snapshot) -> Iterator[Finding]:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from klog.admin.health.dead import never_was, replicas_of_dead
+from klog.admin.health.dead import DEAD, UNSURE, away, replicas_of_dead
 from klog.admin.health.findings import CRITICAL, Finding, causes
 from klog.admin.health.snapshot import Snapshot
 from klog.admin.log_dirs import LogDirFact
@@ -69,16 +69,9 @@ def broker_states(snapshot: Snapshot) -> list[BrokerState]:
     """Every broker that lives, has replicas, or belongs to the local cluster, by id."""
     live, found = snapshot.metadata.brokers, []
     for broker in sorted(live.keys() | replicas_of_dead(snapshot.metadata).keys() | snapshot.here.keys()):
-        node, here = live.get(broker), snapshot.here.get(broker)
+        node, here, gone = live.get(broker), snapshot.here.get(broker), away(snapshot, broker)
         address = node.address if node is not None else snapshot.located.get(broker, here.address if here else None)
-        if node is not None and broker not in snapshot.silent:
-            state = "up"
-        elif broker in snapshot.hung or address in snapshot.hung_addresses:
-            state = "hangs"
-        elif node is not None or (not snapshot.answers and here is not None and here.runs):
-            state = "silent"
-        else:
-            state = "never" if snapshot.answers and never_was(snapshot, broker) else "dead"
+        state = "up" if gone is None else DEAD if gone.state == UNSURE else gone.state
         found.append(BrokerState(broker, state, address))
     return found
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -13,6 +13,7 @@ from klog.admin.group_lag import LagRow, of_groups
 from klog.admin.health.snapshot import Snapshot
 from klog.admin.health.verdict import broker_states, count_partitions, fullest_dir
 from klog.client.metadata import Metadata, PartitionNode
+from klog.tools.events import listed
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +161,3 @@ def trouble_of(partition: PartitionNode) -> str:
         return "no leader"
     missing = [one for one in partition.replicas if one not in partition.isr]
     return f"not in sync: {listed(missing)}" if missing else "in sync"
-
-
-def listed(numbers: Iterable[int]) -> str:
-    return ",".join(map(str, numbers)) or "none"

@@ -15,8 +15,8 @@ from klog.admin.health.verdict import AT_RISK, BROKEN, DOWN
 from klog.render.fitting import cells, cut, pad
 from klog.render.value_texts import count_text, duration_text, size_text
 from klog.render.visible import visible
-from klog.tools.events import Event, row
-from klog.tools.top.facts import GroupLine, TopTick, listed
+from klog.tools.events import Event, listed, row
+from klog.tools.top.facts import GroupLine, TopTick
 
 Fragment = tuple[str, str]
 """A style (of prompt_toolkit's names) and a text."""

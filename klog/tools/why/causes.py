@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from klog.admin.health.broker_rules import clocks
-from klog.admin.health.dead import hangs_do, how_to_start, mend_disk, mend_first, never_was, never_was_do
-from klog.admin.log_dirs import ROOM_BYTES_MIN
+from klog.admin.health import dead
+from klog.admin.health.broker_rules import clocks, log_dirs
+from klog.admin.health.topic_rules import deletion_awaits, reassignments
 from klog.client.metadata import PartitionNode
 from klog.coordination import paths
 from klog.names import TopicPartition, counted
@@ -26,6 +26,7 @@ from klog.tools.why.steps import (
     stopped_by,
     time_of,
     told,
+    with_act,
 )
 
 Thing = str | TopicPartition | int
@@ -79,7 +80,7 @@ def why_gone(known: Known, topic: str) -> list[Step]:
     if act is None and event is None:
         return []
     steps = [known.step(f"topic {topic} does not exist", "metadata")]
-    awaited = _deletion_awaits(known, topic)
+    awaited = deletion_awaits(known.snapshot, topic)
     if awaited:
         if act is not None:
             steps.append(Step(act.time, f"{act.principal} deleted topic {topic}", f"act {act.act}"))
@@ -96,15 +97,6 @@ def why_gone(known: Known, topic: str) -> list[Step]:
     evidence = f"act {act.act}" + (f", {act.before}" if act.before != "-" else "")
     do = f"{do}; `klog events {act.act}` shows what there was"
     return [*steps, Step(act.time, f"{act.principal} deleted topic {topic}", evidence, do)]
-
-
-def _deletion_awaits(known: Known, topic: str) -> list[int]:
-    """The brokers that are away and have replicas of a topic that is being deleted."""
-    there = known.snapshot.topics.get(topic)
-    if there is None or topic not in known.snapshot.deletions:
-        return []
-    assigned = {broker for brokers in there.partitions.values() for broker in brokers}
-    return sorted(one for one in assigned if known.snapshot.is_away(one) and not never_was(known.snapshot, one))
 
 
 def why_broker(known: Known, broker: int) -> list[Step]:
@@ -208,13 +200,9 @@ def _reassignment(known: Known, name: TopicPartition, filling: list[int]) -> Ite
         do = f"{cause.do}, or take the reassignment back: `klog reassign cancel`"
         yield Step(cause.time, cause.what, cause.evidence, do)
         return
-    still = known.snapshot.standing_still.get(name)
-    if still:
-        what = f"the reassignment stands still: broker {listed(still)} gets no data"
-        throttle = known.snapshot.topics[name.topic].throttles.get(name.partition)
-        limit = f"; its throttle is {throttle:,} bytes/s" if throttle else ""
-        do = "`klog reassign status`; raise the throttle with `klog reassign execute`, or `klog reassign cancel`"
-        yield known.step(what, f"its log did not grow within {known.snapshot.watched_s:g} s{limit}", do)
+    still = next((one for one in reassignments(known.snapshot) if one.what == f"partition {name}"), None)
+    if still is not None:
+        yield known.step(f"the reassignment stands still: {still.found}", "the logs of its new replicas", still.do)
     else:
         do = "wait: `klog reassign status --watch` shows how far it is"
         yield known.step("the reassignment is under way", "ZooKeeper, and the logs of new replicas grow", do)
@@ -228,48 +216,43 @@ def brokers_steps(known: Known, brokers: Iterable[int]) -> Iterator[Step]:
 def broker_steps(known: Known, broker: int) -> Iterator[Step]:
     """Why this broker does not serve."""
     snapshot = known.snapshot
-    if never_was(snapshot, broker):
-        do = never_was_do(snapshot, broker)
+    state, addresses = dead.away(snapshot, broker) or dead.Away(dead.DEAD)
+    if state == dead.NEVER:
+        do = dead.never_was_do(snapshot, broker)
         evidence = f"ZooKeeper: no {paths.broker(broker)}, and no {paths.registration(broker)}"
         yield Step(None, f"broker {broker} is not registered, and has never been", evidence, do)
         return
     if snapshot.registered is not None and broker not in snapshot.registered:
         yield Step(None, f"broker {broker} is not registered", f"ZooKeeper: no {paths.broker(broker)}")
     event = _went_down(known, broker)
-    reason = None
+    time = time_of(event)
     if event is not None:
-        reason = told(event)
-        yield Step(reason.time, f"broker {broker} went down", reason.evidence)
+        yield Step(time, f"broker {broker} went down", told(event).evidence)
     elif known.no_events is not None:
         yield Step(None, "when it went down is not known", f"events could not be read: {known.no_events}")
-    time = reason.time if reason is not None else None
-    address = snapshot.hung.get(broker) or snapshot.located.get(broker)
-    if broker in snapshot.hung or address in snapshot.hung_addresses:
-        evidence = f"{address} takes connections and does not answer"
-        yield Step(time, f"broker {broker} hangs", evidence, hangs_do(snapshot, [str(address)], broker))
-    elif broker in snapshot.silent:
+    evidence = f"{', '.join(addresses)} takes connections and does not answer"
+    if state == dead.HANGS:
+        yield Step(time, f"broker {broker} hangs", evidence, dead.hangs_do(snapshot, addresses, broker))
+    elif state == dead.SILENT:
         yield Step(time, f"broker {broker} does not answer", snapshot.silent[broker], "`klog status brokers`")
-    elif address is None and snapshot.hung_addresses:
-        addresses = ", ".join(snapshot.hung_addresses)
-        evidence = f"{addresses} takes connections and does not answer; events do not tell whose it is"
-        yield Step(
-            time, f"broker {broker} is dead or hangs", evidence, hangs_do(snapshot, snapshot.hung_addresses, broker)
-        )
-    elif address is None:  # a process that hangs loses its entry just the same
+    elif state == dead.UNSURE:
+        evidence += "; events do not tell whose it is"
+        yield Step(time, f"broker {broker} is dead or hangs", evidence, dead.hangs_do(snapshot, addresses, broker))
+    elif not addresses:  # a process that hangs loses its entry just the same
         evidence = "metadata: not among the live brokers; events do not tell its address, so it was not asked"
         do = f"look whether its process still runs: if so, `kill -9 PID` first; then {_start(known, broker)}"
         yield Step(time, f"broker {broker} is dead or hangs", evidence, do)
     else:
         yield from _last_words(known, broker)
         evidence, do = "metadata: not among the live brokers", _start(known, broker)
-        act = stopped_by(known, broker, event, do)
-        yield Step(time, f"broker {broker} is dead", evidence, do if act is None else None)
-        if act is not None:
-            yield act
+        dead_one = Step(time, f"broker {broker} is dead", evidence, do)
+        yield from with_act(dead_one, stopped_by(known, broker, event, do))
 
 
 def _start(known: Known, broker: int) -> str:
-    return f"{mend_first(known.snapshot, [broker])}start broker {broker}{how_to_start(known.snapshot, broker)}"
+    return (
+        f"{dead.mend_first(known.snapshot, [broker])}start broker {broker}{dead.how_to_start(known.snapshot, broker)}"
+    )
 
 
 def _last_words(known: Known, broker: int) -> Iterator[Step]:
@@ -303,32 +286,23 @@ def _ailing(known: Known, one: PartitionNode) -> Iterator[Step]:
 
 
 def _disks(known: Known, broker: int) -> Iterator[Step]:
-    """Log dirs of a live broker that are offline, or full."""
-    mine = [one for one in known.snapshot.log_dirs if one.broker == broker]
-    offline = [one for one in mine if one.error is not None]
-    full = [one for one in mine if one.is_full]
-    if offline:
-        one = offline[0]
-        yield known.step(f"broker {broker} does not serve all of its log dirs", f"log dir {one.path}: {one.error}")
-        event = next(
-            (event for event in reversed(known.events) if event.get("kind") == "log-dir-offline"
-             and event.get("broker") == broker and event.get("dir") == one.path),
-            None,
-        )  # fmt: skip
-        time = time_of(event) if event is not None else None
-        evidence = told(event).evidence if event is not None else f"broker {broker} says {one.error}"
+    """A log dir of a live broker that is offline, or else one that is full."""
+    mine = [one for one in log_dirs(known.snapshot) if one.what.startswith(f"broker {broker}, ")]
+    for one in sorted(mine, key=lambda one: one.kind != "log-dir-offline")[:1]:
+        path = one.what.partition(", log dir ")[2]
+        if one.kind != "log-dir-offline":
+            yield known.step(f"broker {broker} has no room for messages", f"log dir {path}")
+            yield known.step(f"the disk of {path} on broker {broker} is full", one.found, one.do)
+            continue
+        yield known.step(f"broker {broker} does not serve all of its log dirs", f"log dir {path}: {one.found}")
+        told_of = reversed(list(known.chosen(EventFilter(kinds=("log-dir-offline",)))))
+        event = next((one for one in told_of if (one.get("broker"), one.get("dir")) == (broker, path)), None)
+        evidence = told(event).evidence if event is not None else f"broker {broker} says {one.found}"
         here = known.snapshot.here.get(broker)
-        line = here.last_error(one.path) if here is not None else None
+        line = here.last_error(path) if here is not None else None
         if here is not None and line is not None:
             evidence += f"; log {here.log_file}: {line.text}"
-        do = mend_disk(known.snapshot, broker)
-        yield Step(time, f"log dir {one.path} of broker {broker} is offline", evidence, do)
-    elif full:
-        one = full[0]
-        yield known.step(f"broker {broker} has no room for messages", f"log dir {one.path}")
-        evidence = f"{counted(one.free_bytes or 0, 'byte')} free; appends need {ROOM_BYTES_MIN:,}"
-        do = "delete topics, shorten their retention, or give it a larger disk"
-        yield known.step(f"the disk of {one.path} on broker {broker} is full", evidence, do)
+        yield Step(time_of(event), f"log dir {path} of broker {broker} is offline", evidence, one.do)
 
 
 def _clock(known: Known, leader: int) -> Iterator[Step]:

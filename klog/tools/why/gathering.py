@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
+from datetime import datetime
 from typing import Final, NamedTuple
 
 from klog.admin import acts, group_lag, groups
@@ -22,11 +23,21 @@ from klog.coordination.group_states import COORDINATOR
 from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import GroupIdNotFound, KlogError, NoSuchThing, OffsetOutOfRange, Refused, UsageError
 from klog.names import TopicPartition, near_hint
-from klog.tools.events import SUBJECT_KINDS, EventFilter, check_subject, events_since, in_turn, last_addresses
+from klog.render.values import moment
+from klog.tools.events import (
+    SUBJECT_KINDS,
+    EventFilter,
+    check_subject,
+    check_there,
+    events_since,
+    filter_of,
+    in_turn,
+    last_addresses,
+)
 from klog.tools.where import locate
 from klog.tools.why.causes import Thing, thing_of, why_gone, why_thing
 from klog.tools.why.group_causes import JOINING, GroupFacts, why_group
-from klog.tools.why.message_causes import RETENTION_BYTES, RETENTION_MS, MessageFacts, first_time, why_message
+from klog.tools.why.message_causes import RETENTION_BYTES, RETENTION_MS, MessageFacts, why_message
 from klog.tools.why.produce_causes import PATTERNS, Reading, pace, why_slow
 from klog.tools.why.refusals import DENIED, THROTTLED, why_denied, why_throttled
 from klog.tools.why.steps import KINDS, SINCE, Known, Step
@@ -66,11 +77,7 @@ async def why(
         raise NoSuchThing(f"no broker answers: {snapshot.no_brokers}", hint="`klog status`")
     known = await known_of(cluster, zookeeper, snapshot, where.timeout_s)
     there = thing_of(known, kind, name)
-    if offset is not None:
-        if not isinstance(there, TopicPartition):
-            raise NoSuchThing(
-                f"the cluster has no partition {name!r}", hint="`klog topic describe` shows what there is"
-            )
+    if offset is not None and isinstance(there, TopicPartition):
         return why_message(known, await message_facts(cluster, there, offset))
     if there is not None:
         found = why_thing(known, there)
@@ -88,9 +95,14 @@ async def why(
         gone = why_gone(known, name)
         if gone:
             return gone
+    if kind is not None:
+        await check_there(cluster, zookeeper, filter_of([kind, name], ()))
+    topics, named = known.metadata.topics, await asyncio.to_thread(registry.names, await zookeeper())
     raise NoSuchThing(
-        f"the cluster has no {kind or 'topic, partition, broker or group'} {name!r}",
-        hint=await _similar(known, zookeeper, kind, name),
+        f"the cluster has no topic, partition, broker or group {name!r}",
+        hint=near_hint(
+            name, [*topics, *named][:NAMES_MAX], "`klog topic list` and `klog group list` show what there is"
+        ),
     )
 
 
@@ -110,25 +122,6 @@ async def known_of(
         with suppress(KlogError):  # an act is one more step, and no chain needs it
             about = await asyncio.to_thread(acts.list_acts, await zookeeper())
     return Known(snapshot, in_turn(events), no_events, about)
-
-
-async def _similar(known: Known, zookeeper: Callable[[], Awaitable[ZooKeeper]], kind: str | None, name: str) -> str:
-    """A hint: what has such a name, or how to find what there is."""
-    topics = known.metadata.topics
-    there: list[str] = []
-    if kind in (None, "topic"):
-        there += topics
-    if kind == "partition":
-        topic = topics.get(name.rpartition("-")[0])
-        if topic is not None:
-            return f"partitions of {topic.name}: 0 to {len(topic.partitions) - 1}"
-        there += [f"{one}-{number}" for one in topics for number in topics[one].partitions]
-    if kind == "broker":
-        return f"live brokers: {', '.join(map(str, sorted(known.metadata.brokers)))}"
-    if kind in (None, "group"):
-        there += await asyncio.to_thread(registry.names, await zookeeper())
-    lists = "`klog topic list`, `klog topic describe`, `klog broker list` and `klog group list` show what there is"
-    return near_hint(name, there[:NAMES_MAX], lists)
 
 
 def found_about(known: Known, kind: str | None, name: str) -> list[Step]:
@@ -216,7 +209,10 @@ async def message_facts(cluster: Cluster, name: TopicPartition, offset: int) -> 
     except KlogError as error:
         return MessageFacts(name, offset, failed=error.message)
     first = times.get(bounds.start) if times is not None and not isinstance(times, KlogError) else None
-    return MessageFacts(name, offset, bounds.start, bounds.end, place, values, first_time(first))
+    when = None if first is None or first < 0 else moment(first)  # text beyond the years that a time can have
+    return MessageFacts(
+        name, offset, bounds.start, bounds.end, place, values, when if isinstance(when, datetime) else None
+    )
 
 
 def parsed(subject: list[str]) -> Subject:

@@ -1,5 +1,6 @@
 """Why a group does not move: from facts to steps. Nothing here asks the cluster anything.
 
+What is wrong with it now, `klog.admin.health.group_rules` decides; here is what its coordinator and history say of why.
 The rules are ordered, the strongest first: the first that has a cause ends the search.
 """
 
@@ -8,28 +9,29 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
 from klog.admin.group_lag import LagRow
 from klog.admin.health.group_looks import look_of
+from klog.admin.health.group_rules import groups
 from klog.coordination import paths
 from klog.coordination.group_states import COORDINATOR
 from klog.coordination.groups import Group
 from klog.names import TopicPartition, counted, first_few
 from klog.tools.events import Event, EventFilter
 from klog.tools.why.causes import broker_steps, partition_steps, why_gone
-from klog.tools.why.steps import Known, Step, listed, moment, shortened_by, time_of, told
+from klog.tools.why.steps import Known, Step, moment, shortened_by, time_of, told, with_act
 
 LOOP_WITHIN: Final = timedelta(minutes=10)
 LOOP_MIN: Final = 5
 """Rebalances within `LOOP_WITHIN` that are a loop: deploying a few members one by one is fewer."""
-STANDS_STILL: Final = timedelta(seconds=30)
-"""A message waits for longer, and nothing was committed for as long: clients commit every 5 s unless told otherwise."""
 REFUSED_WITHIN: Final = timedelta(hours=1)
 AWAITED_MAX: Final = 3
 """Members named that a rebalance waits for; more are counted."""
+OF_COMMITS: Final = ("group-stopped", "no-member", "offset-behind-end", "offset-below-start")
+"""The findings that are since the last commit."""
 JOINING: Final = ("PreparingRebalance", "CompletingRebalance")
 
 
@@ -52,6 +54,11 @@ class GroupFacts:
     def unread(self) -> int:
         """Messages; those of partitions without a committed offset are not counted."""
         return sum(row.lag or 0 for row in self.rows)
+
+    @property
+    def is_deserted(self) -> bool:
+        """Messages wait, and it has no member: that is nearer than other causes."""
+        return bool(self.unread and not self.group.members)
 
     @property
     def committed(self) -> datetime | None:
@@ -99,10 +106,8 @@ def _coordinator(known: Known, of: GroupFacts) -> Iterator[Step]:
 
 
 def _partitions(known: Known, of: GroupFacts) -> Iterator[Step]:
-    """Partitions that cannot be read; of a group with unread messages and no member, that is not the nearest cause."""
-    if of.unread and not of.group.members:
-        return
-    for row in of.rows:
+    """Partitions that cannot be read."""
+    for row in of.rows if not of.is_deserted else ():
         topic = known.metadata.topics.get(row.topic or "")
         one = topic.partitions.get(row.partition if row.partition is not None else -1) if topic is not None else None
         if topic is not None and one is not None and (one.leader is None or one.leader in known.snapshot.silent):
@@ -113,13 +118,6 @@ def _partitions(known: Known, of: GroupFacts) -> Iterator[Step]:
                 yield known.step(f"{name} cannot be read", f"its leader is broker {one.leader}")
                 yield from broker_steps(known, one.leader)
             return
-
-
-def _gone(known: Known, of: GroupFacts) -> Iterator[Step]:
-    """A topic that its members read, and that does not exist."""
-    for topic in look_of(of.group, of.phase, known.metadata.topics).gone[:1]:
-        do = f"`klog topic create {shlex.quote(topic)}`, or other topics for its members"
-        yield from why_gone(known, topic) or [known.step(f"topic {topic} does not exist", "metadata", do)]
 
 
 def _loop(known: Known, of: GroupFacts) -> Iterator[Step]:
@@ -170,58 +168,11 @@ def _joining(known: Known, of: GroupFacts) -> Iterator[Step]:
     yield Step(since, what, evidence, do)
 
 
-def _outside(known: Known, of: GroupFacts) -> Iterator[Step]:
-    """Offsets outside of the log: retention was faster, or the topic is another."""
-    row = next((row for row in of.rows if row.is_outside), None)
-    if row is None or row.current_offset is None or row.log_start_offset is None:
-        return
-    emptied = _emptied(known, of)
-    if emptied is not None and not of.group.members:
-        yield told(emptied)
-    name = f"{row.topic}-{row.partition}"
-    if row.current_offset < row.log_start_offset:
-        evidence = f"committed offset {row.current_offset}, log start offset {row.log_start_offset}"
-        do = (
-            "raise the topic's retention.ms; what was deleted is lost: "
-            f"`klog group rewind {shlex.quote(of.name)} --to start` goes on with what there is"
-        )
-        act = shortened_by(known, str(row.topic), do)
-        what = f"{name}: retention deleted messages that the group had not read"
-        yield Step(row.committed, what, evidence, do if act is None else None)
-        if act is not None:
-            yield act
-    else:
-        evidence = f"committed offset {row.current_offset}, log end offset {row.log_end_offset}"
-        do = f"was the topic deleted and made again? `klog events topic {row.topic}`; then `klog group rewind`"
-        yield Step(row.committed, f"{name}: the committed offset is beyond the log's end", evidence, do)
-
-
-def _no_member(known: Known, of: GroupFacts) -> Iterator[Step]:
-    if of.group.members or not of.unread:
-        return
-    emptied = _emptied(known, of)
-    last = told(emptied) if emptied is not None else Step(None, "", "ZooKeeper")
-    gone = next(iter(_entries(emptied, "left")), None) if emptied is not None else None
-    name = shlex.quote(of.name)
-    unneeded = f"where it is not needed, `klog group delete {name}`"
-    if gone is None:
-        do = f"start its consumers: `klog events group {name}` shows its last members; {unneeded}"
-        yield Step(last.time or of.committed, f"group {of.name} has no member", last.evidence, do)
-        return
-    member, where = gone.get("member"), f"client {gone.get('client')} at {gone.get('host')}"
-    if "stopped answering" in str(gone.get("why")):
-        do = f"look at the process of {where}: `kill -CONT PID` if it was stopped, start it if it died"
-        yield Step(last.time, f"the last member, {member}, hangs or died", f"{where} {gone.get('why')}", do)
-    else:
-        do = f"start its consumers, the last of which was {where}; {unneeded}"
-        yield Step(last.time, f"group {of.name} has no member", f"{where} {gone.get('why')}", do)
-
-
 def _refused(known: Known, of: GroupFacts) -> Iterator[Step]:
     """Commits that the coordinator refuses, where nothing was committed since."""
     event = known.last(EventFilter(group=of.name, kinds=("commit-refused",)))
-    at = time_of(event) if event is not None else None
-    if event is None or at is None or at < known.now - REFUSED_WITHIN:
+    at = time_of(event)
+    if event is None or at is None or at < known.now - REFUSED_WITHIN or of.is_deserted:
         return
     if of.committed is not None and of.committed > at:
         return
@@ -235,69 +186,40 @@ def _refused(known: Known, of: GroupFacts) -> Iterator[Step]:
         yield Step(at, f"the coordinator refuses the commits of {where}: it is not a member", evidence, do)
 
 
-def _never(known: Known, of: GroupFacts) -> Iterator[Step]:
-    rows = [row for row in of.rows if row.has_committed_nothing]
-    owners = {row.owner for row in rows}
-    lazy = sorted(owner for owner in owners if owner and all(row in rows for row in of.rows if row.owner == owner))
-    if not lazy:
+def _found(known: Known, of: GroupFacts) -> Iterator[Step]:
+    """What is wrong with it now; and who did that, and when, as far as history tells."""
+    look = look_of(of.group, of.phase, known.metadata.topics)
+    one = next(groups(replace(known.snapshot, groups=list(of.rows), group_looks=[look]), alone=True), None)
+    if one is None:
         return
-    mine = [f"{row.topic}-{row.partition}" for row in rows if row.owner == lazy[0]]
-    evidence = f"ZooKeeper: no committed offset of {listed(mine)}, which it reads"
-    do = "let it commit: enable.auto.commit=true, or commit after each batch; if it only began, wait"
-    what = f"member {_member(of, lazy[0])} has never committed"
-    yield Step(_since(of), what, evidence, do)
+    place = one.what.partition(", partition ")[2]
+    time = of.committed if one.kind in OF_COMMITS else _since(of)
+    step = Step(time, f"{place}: {one.found}" if place else one.found, f"expected: {one.expected}", one.do)
+    emptied = None if of.group.members else known.last(EventFilter(group=of.name, kinds=("group-empty",)))
+    if one.kind == "topic-gone":
+        yield from why_gone(known, look.gone[0]) or [step]
+    elif one.kind == "no-member":
+        yield step if emptied is None else _left(of, emptied, step)
+    else:
+        act = shortened_by(known, place.rpartition("-")[0], one.do) if one.kind == "offset-below-start" else None
+        yield from [told(emptied)] if emptied is not None else []
+        yield from with_act(step, act)
 
 
-def _unowned(known: Known, of: GroupFacts) -> Iterator[Step]:
-    missing = look_of(of.group, of.phase, known.metadata.topics).unowned
-    if missing:
-        show = f"`klog group describe {shlex.quote(of.name)}`"
-        do = f"restart its consumers, so that they share the partitions out again; {show}"
-        what = f"no live consumer owns {listed(missing, 6)}"
-        yield Step(_since(of), what, f"owners by {'coordinator' if of.coordinator is not None else 'ZooKeeper'}", do)
+def _left(of: GroupFacts, emptied: Event, step: Step) -> Step:
+    """A group without a member, and how the last one left it."""
+    gone = next(iter(_entries(emptied, "left")), None)
+    if gone is None:
+        return replace(step, time=time_of(emptied))
+    what, where = f"group {of.name} has no member", f"client {gone.get('client')} at {gone.get('host')}"
+    do = f"start its consumers, the last of which was {where}; {str(step.do).partition('; ')[2]}"
+    if "stopped answering" in str(gone.get("why")):
+        what = f"the last member, {gone.get('member')}, hangs or died"
+        do = f"look at the process of {where}: `kill -CONT PID` if it was stopped, start it if it died"
+    return Step(time_of(emptied), what, f"{where} {gone.get('why')}", do)
 
 
-def _stuck(known: Known, of: GroupFacts) -> Iterator[Step]:
-    still = [
-        row
-        for row in of.rows
-        if row.owner and row.lag and row.committed is not None and known.now - row.committed > STANDS_STILL
-        and (row.lag_ms or 0) > STANDS_STILL.total_seconds() * 1000
-    ]  # fmt: skip
-    if not still:
-        return
-    worst = max(still, key=lambda row: row.lag_ms or 0)
-    unread = counted(worst.lag or 0, "message")
-    evidence = f"{worst.place}: committed offset {worst.current_offset}, {unread} unread"
-    do = "look at its process: it sends heartbeats, and does not commit; a message that it cannot process, perhaps"
-    assert worst.owner is not None
-    what = f"member {_member(of, worst.owner)} stopped committing"
-    yield Step(worst.committed, what, evidence, do)
-
-
-def _idle(known: Known, of: GroupFacts) -> Iterator[Step]:
-    idle = look_of(of.group, of.phase, known.metadata.topics).idle
-    if idle:
-        partitions = len(of.group.readers)
-        evidence = f"{counted(partitions, 'partition')} for {counted(len(of.group.members), 'member')}"
-        do = "more partitions (`klog topic alter TOPIC -p N`), or fewer members; a standby may stay"
-        yield Step(_since(of), f"members that own nothing: {listed(idle, 3)}", evidence, do)
-
-
-RULES: Final[tuple[Rule, ...]] = (
-    _coordinator,
-    _partitions,
-    _gone,
-    _loop,
-    _joining,
-    _outside,
-    _no_member,
-    _refused,
-    _never,
-    _unowned,
-    _stuck,
-    _idle,
-)
+RULES: Final[tuple[Rule, ...]] = (_coordinator, _partitions, _loop, _joining, _refused, _found)
 
 
 # --- Parts ------------------------------------------------------------------------------------------------------------
@@ -305,15 +227,6 @@ RULES: Final[tuple[Rule, ...]] = (
 
 def _since(of: GroupFacts) -> datetime | None:
     return moment(of.group.state.modified_ms) if of.group.state.modified_ms else None
-
-
-def _member(of: GroupFacts, owner: str) -> str:
-    found = next((one for one in of.group.members if owner == one.member_id or owner.startswith(one.member_id)), None)
-    return owner if found is None else str(found)
-
-
-def _emptied(known: Known, of: GroupFacts) -> Event | None:
-    return known.last(EventFilter(group=of.name, kinds=("group-empty",)))
 
 
 def _entries(event: Event, name: str) -> list[Mapping[str, Any]]:

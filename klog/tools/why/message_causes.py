@@ -13,7 +13,7 @@ from klog.names import TopicPartition, counted
 from klog.tools.events import EventFilter
 from klog.tools.where import Place
 from klog.tools.why.causes import is_well, partition_steps
-from klog.tools.why.steps import Known, Step, deleted_by, moment, shortened_by, time_of
+from klog.tools.why.steps import Known, Step, deleted_by, shortened_by, time_of, with_act
 
 RETENTION_MS: Final = "retention.ms"
 RETENTION_BYTES: Final = "retention.bytes"
@@ -107,8 +107,7 @@ def _below(known: Known, of: MessageFacts) -> Iterator[Step]:
         return
     retention_ms, retention_bytes = (_number(of.settings.get(name)) for name in (RETENTION_MS, RETENTION_BYTES))
     settings = f"{RETENTION_MS} {retention_ms}, {RETENTION_BYTES} {retention_bytes}"
-    created = known.last(EventFilter(of.name.topic, kinds=("topic-created",)))
-    since = time_of(created) if created is not None else None
+    since = time_of(known.last(EventFilter(of.name.topic, kinds=("topic-created",))))
     is_young = retention_ms < 0 or (
         since is not None and retention_ms < 1 << 50 and known.now - since < timedelta(milliseconds=retention_ms)
     )
@@ -120,10 +119,8 @@ def _below(known: Known, of: MessageFacts) -> Iterator[Step]:
         return
     first = "" if of.first is None else f"; the first message that is left is from {of.first:%Y-%m-%d %H:%M:%S}"
     do = f"{do}; `klog topic config {of.name.topic} retention.ms=N` keeps more of what comes"
-    act = shortened_by(known, of.name.topic, do)
-    yield Step(of.first, "retention deleted it", f"{settings}{first}", do if act is None else None)
-    if act is not None:
-        yield act
+    step = Step(of.first, "retention deleted it", f"{settings}{first}", do)
+    yield from with_act(step, shortened_by(known, of.name.topic, do))
 
 
 def _number(text: str | None) -> int:
@@ -131,11 +128,3 @@ def _number(text: str | None) -> int:
         return int(text or "-1")
     except ValueError:
         return -1
-
-
-def first_time(timestamp_ms: int | None) -> datetime | None:
-    """A message's time, if it has one that a date can have."""
-    try:
-        return None if timestamp_ms is None or timestamp_ms < 0 else moment(timestamp_ms)
-    except (ValueError, OverflowError, OSError):
-        return None

@@ -87,13 +87,8 @@ class Known:
 async def events_of(cluster: Cluster, kinds: tuple[str, ...], is_wanted: Callable[[Event], bool]) -> list[Event]:
     """Those since `SINCE` in the order of their times. NoSuchThing where the cluster keeps no events."""
     found: list[Event] = []
-
-    def take(event: Event) -> None:
-        if is_wanted(event):
-            found.append(event)
-
-    await read_events(cluster, EventFilter(kinds=kinds), parse_position(SINCE), take)
-    return in_turn(found)
+    await read_events(cluster, EventFilter(kinds=kinds), parse_position(SINCE), found.append)
+    return in_turn(filter(is_wanted, found))
 
 
 def numbered(steps: Iterable[Step]) -> list[Step]:
@@ -105,9 +100,14 @@ def told(event: Event) -> Step:
     return Step(shown.time, shown.what, f"event {shown.kind}" + (f": {shown.reason}" if shown.reason else ""))
 
 
-def time_of(event: Event) -> datetime | None:
+def time_of(event: Event | None) -> datetime | None:
     """When it happened, by the broker that reports it."""
-    return row(event).time
+    return None if event is None else row(event).time
+
+
+def with_act(step: Step, act: Step | None) -> list[Step]:
+    """A step, and the act that is behind it, if there is one: that is the cause then."""
+    return [step] if act is None else [replace(step, do=None), act]
 
 
 def moment(timestamp_ms: int) -> datetime:
@@ -124,7 +124,7 @@ def listed(names: Iterable[Any], shown_max: int = 12) -> str:
 
 def stopped_by(known: Known, broker: int, down: Event | None, do: str) -> Step | None:
     """Who had the broker stopped, if that is why it went down. ``down``: the event that tells of it."""
-    at = time_of(down) if down is not None else None
+    at = time_of(down)
     if at is None:
         return None
     ups = (time_of(event) for event in known.chosen(EventFilter(broker=broker, kinds=("broker-up",))))
