@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import socket
 import urllib.error
 import urllib.request
 import xml.etree.ElementTree as ET
@@ -26,7 +25,6 @@ from bench.figure3.question import table_of
 from bench.figure3.results import Run, markdown
 from bench.figure3.server import serve_page
 from bench.figure3.watch import WINDOW_MS
-from klog.errors import PortInUse
 from klog.net.http_server import HttpServer
 from klog.tools.audit.ledger import Produced
 from klog.tools.audit.tally import Origin, Tally, Window
@@ -205,17 +203,3 @@ def test_it_serves_one_page_on_this_machine(server: HttpServer) -> None:
     error.value.close()
     assert error.value.code == 404
     assert server.address.startswith("127.0.0.1:")
-
-
-def test_a_silent_peer_holds_up_no_other_one_and_not_the_end(server: HttpServer) -> None:
-    port = int(server.address.rpartition(":")[2])
-    with socket.create_connection(("127.0.0.1", port), 10) as silent:
-        silent.sendall(b"GET / HT")
-        with urllib.request.urlopen(f"http://{server.address}/", timeout=10) as answer:
-            assert answer.status == 200
-
-
-def test_a_port_that_is_taken_is_named(server: HttpServer) -> None:
-    port = int(server.address.rpartition(":")[2])
-    with pytest.raises(PortInUse, match=str(port)):
-        serve_page(lambda: "", port)

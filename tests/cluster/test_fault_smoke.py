@@ -1,7 +1,7 @@
 """Short plans of faults on a cluster of three brokers, judged by the checker of histories.
 
 Goal: what an acknowledgement promised is kept while the leader dies, a follower hangs, the controller dies and
-ZooKeeper is restarted; and beside clients that crowd, forge, read nothing and fill ZooKeeper, and a planted link.
+ZooKeeper is restarted.
 Method: the runner of `scripts/faults`, one plan of some faults under one load.
 """
 
@@ -21,14 +21,6 @@ FAULTS = [
     ("kill", "controller", 2.0),
     ("zookeeper", "none", 2.0),
 ]
-OF_CLIENTS = [
-    ("crowd", "leader", 5.0),
-    ("forged-copy", "none", 3.0),
-    ("closed-pipe", "none", 3.0),
-    ("full-heap", "none", 3.0),
-    ("symlink", "follower", 1.0),
-]
-"""The link last: the broker's start moves leaders, and finds a ZooKeeper that is full."""
 REST_S = 2.5
 ACKED_MIN = 100
 
@@ -36,14 +28,11 @@ ACKED_MIN = 100
 @pytest.mark.long("a mix of faults")
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("faults", [FAULTS, OF_CLIENTS], ids=["of the machine", "of clients"])
-def test_nothing_is_lost_doubled_or_moved_by_a_short_mix_of_faults(
-    tmp_path: Path, faults: list[tuple[str, str, float]]
-) -> None:
-    plan = plans.sequence("smoke", seed_of("smoke"), faults, REST_S)
+def test_nothing_is_lost_doubled_or_moved_by_a_short_mix_of_faults(tmp_path: Path) -> None:
+    plan = plans.sequence("smoke", seed_of("smoke"), FAULTS, REST_S)
     result = run(plan, tmp_path, keep=tmp_path / "history.jsonl")
-    print("\n".join([*result.done, *result.seen]), result.notes)
-    assert len(result.done) == len(faults)
+    print("\n".join(result.done), result.notes)
+    assert len(result.done) == len(FAULTS)
     assert not result.problems
     assert result.verdict is not None
     assert result.verdict.is_clean, result.verdict.summary()

@@ -7,13 +7,16 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from klog.errors import KlogError
 from klog.protocol.apis import ApiKey
 from tests.cluster_fixture import RunningCluster
-from tests.hung_disk import HungDisk
+from tests.faulty_libc import FaultyLibc, build, compiler
 from tests.server.asking import FIRST_MS, ask, error, offsets, produce, values
 
 WITHIN_S = 40.0
+pytestmark = pytest.mark.skipif(compiler() is None, reason="no C compiler")
 
 
 def produced_by_whoever_leads(cluster: RunningCluster, topic: str, partition: int) -> bool:
@@ -33,8 +36,8 @@ def test_partitions_on_the_other_disk_go_on(make_cluster: Callable[..., RunningC
     one = cluster.brokers[1]
     good, bad = one.folder / "good", one.folder / "bad"
     one.extra_arguments = ["--dir", f"{good},{bad}"]
-    disk = HungDisk(tmp_path, bad)
-    disk.to(one)
+    disk = FaultyLibc(build(tmp_path), tmp_path / "page", bad)
+    one.wrapper = disk.wrapper
     cluster.start()
     cluster.create("t", assignment=[[1, 2], [1, 2]])
     on_good = next(at for at in (0, 1) if (good / f"t-{at}").exists())
@@ -68,7 +71,7 @@ def test_partitions_on_the_other_disk_go_on(make_cluster: Callable[..., RunningC
         assert one.process.poll() is None, one.log_text
         one.wait_for_log("replicas.disk_watch")
     finally:
-        disk.heal()
+        disk.hang("")
     one.wait_for_log("replicas.disk_watch", "again")
     cluster.wait_in_sync("t")
     assert offsets(one.bootstrap, "t", on_good)[1] > 0
@@ -81,8 +84,8 @@ def test_a_log_that_a_hung_disk_never_makes_holds_up_what_the_controller_says_fo
     one = cluster.brokers[1]
     good, bad = one.folder / "good", one.folder / "bad"
     one.extra_arguments = ["--dir", f"{good},{bad}"]
-    disk = HungDisk(tmp_path, bad)
-    disk.to(one)
+    disk = FaultyLibc(build(tmp_path), tmp_path / "page", bad)
+    one.wrapper = disk.wrapper
     cluster.start()
     disk.hang("sn")
     with contextlib.suppress(AssertionError, KlogError):

@@ -5,7 +5,6 @@ scripts/faults --cells 'kill|pause'     the cells whose names match, and writes 
 scripts/faults --mixed --seconds 300    faults of all kinds at random moments for so long
 scripts/faults --secure                 the same on a closed cluster: TLS and SCRAM everywhere, permissions
 scripts/faults --simulate 10000         so many seeds of the simulated cluster
-scripts/faults --hosts                  three hosts with two broker processes each, faults of hosts and of parents
 scripts/faults --pipeline               exports by Spark: drivers, workers, brokers killed; writes docs/reliability.md
 scripts/faults --pipeline --cells driver --kills 200       one of its cells, and so many kills
 scripts/faults --streams --kills 30     a stream by Spark: driver, workers, broker killed in turn; windows compared
@@ -22,16 +21,11 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tests.faults import plan as plans
 from tests.faults.plan import Plan
-
-if TYPE_CHECKING:
-    from tests.faults.run import Result
 
 CELL_S = 10.0
 MIX_S = 120.0
@@ -51,7 +45,6 @@ def main() -> int:
     parser.add_argument("--no-write", action="store_true", help="leave docs/reliability.md as it is")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="leave files, logs and histories here")
     parser.add_argument("--simulate", type=int, metavar="N", help="simulate N seeds")
-    parser.add_argument("--hosts", action="store_true", help="faults of hosts with several broker processes")
     parser.add_argument("--pipeline", action="store_true", help="faults of exports by Spark")
     parser.add_argument("--streams", action="store_true", help="kills of a stream's driver, workers and broker")
     parser.add_argument("--kills", type=int, metavar="N", help="of the driver, with --pipeline; of all, with --streams")
@@ -74,14 +67,6 @@ def main() -> int:
         streams = importlib.import_module("tests.faults.streams")
         with tempfile.TemporaryDirectory(prefix="klog-faults-") as made:
             return int(streams.run_all(given.kills, given.seed, Path(made)))
-    if given.hosts:
-        hosts = importlib.import_module("tests.faults.hosts")
-        names = [name for name in hosts.WHAT if re.search(given.cells or "", name)]
-        return run_each(
-            [Plan(name, given.seed, ()) for name in names],
-            given,
-            lambda plan, folder, keep: hosts.run(plan.name, plan.seed, folder, keep=keep),
-        )
     return run_plans(chosen(given), given)
 
 
@@ -95,16 +80,9 @@ def chosen(given: argparse.Namespace) -> list[Plan]:
 
 
 def run_plans(wanted: list[Plan], given: argparse.Namespace) -> int:
-    """One after the other; the exit code, 1 where one was bad."""
-    from tests.faults.run import run
-
-    return run_each(wanted, given, lambda plan, folder, keep: run(plan, folder, keep=keep))
-
-
-def run_each(wanted: list[Plan], given: argparse.Namespace, act: Callable[[Plan, Path, Path | None], Result]) -> int:
-    """``act`` on each plan, with a folder of its own; the exit code, 1 where one was bad."""
+    """One after the other, each with a folder of its own; the exit code, 1 where one was bad."""
     from tests.faults import report
-    from tests.faults.run import Result
+    from tests.faults.run import Result, run
 
     results: list[Result] = []
     for at, plan in enumerate(wanted, 1):
@@ -118,12 +96,12 @@ def run_each(wanted: list[Plan], given: argparse.Namespace, act: Callable[[Plan,
                 folder.mkdir(parents=True)
                 history = folder / "history.jsonl"
             try:
-                result = act(plan, folder, history)
+                result = run(plan, folder, keep=history)
             except Exception as error:
                 result = Result(plan, problems=[f"the run broke off: {error!r}", *traceback.format_exc().splitlines()])
             results.append(result)
         print(f"[{at}/{len(wanted)}, {time.monotonic() - began:.0f} s] {report.line(result)}", flush=True)
-        for said in (*result.done, *result.seen):
+        for said in result.done:
             print(f"      {said}", flush=True)
         if result.notes:
             print(f"      clients said: {result.notes}", flush=True)

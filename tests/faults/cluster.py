@@ -43,12 +43,11 @@ from klog.client.client_config import read_client_config
 from klog.client.security_files import librdkafka_security
 from klog.coordination import embedded
 from klog.coordination.embedded import ZooKeeperServer
-from klog.coordination.server_settings import HEAP_ALLOWED_MIN_BYTES
 from klog.coordination.zookeeper import ZooKeeper
+from tests import faulty_libc
 from tests.broker_fixture import RunningBroker
-from tests.faults import faulty_libc
-from tests.faults.faulty_libc import FaultyLibc
 from tests.faults.network import CLIENT, HOST, Gate, Network, owner_of_port
+from tests.faulty_libc import FaultyLibc
 from tests.zookeeper_fixture import klog_home
 
 ZOOKEEPER = "zookeeper"
@@ -96,13 +95,12 @@ class FaultCluster:
         settings: Mapping[str, str] | None = None,
         faulty_disks: bool = False,
         small_disks: bool = False,
-        small_heap: bool = False,
         secure: bool = False,
     ) -> None:
         """``faulty_disks``: flushes can be made late and clocks be stepped; ``small_disks``: disks can be filled.
 
-        Each needs something of the machine: `can_fault_disks`, `can_mount`. ``small_heap``: ZooKeeper's is the smallest
-        that there is. ``secure``: closed from its first start on, as `klog up --secure` does it.
+        Each needs something of the machine: `can_fault_disks`, `can_mount`. ``secure``: closed from its first start on,
+        as `klog up --secure` does it.
         """
         self.folder = folder
         self.network = Network(self._owner_of)
@@ -110,7 +108,6 @@ class FaultCluster:
         self._settings = dict(settings or {})
         self._count = brokers
         self._faulty_disks, self._small_disks = faulty_disks, small_disks
-        self._heap_bytes = HEAP_ALLOWED_MIN_BYTES if small_heap else None
         self._security = folder / "security" if secure else None
         self._zookeeper: ZooKeeperServer | None = None
         self._zk: KazooClient | None = None
@@ -129,7 +126,7 @@ class FaultCluster:
 
     def start(self) -> None:
         cache = klog_home() / "cache"
-        self._zookeeper = embedded.start(self.folder / "zookeeper", cache=cache, heap_bytes=self._heap_bytes)
+        self._zookeeper = embedded.start(self.folder / "zookeeper", cache=cache)
         self._zookeeper.await_serving()
         if self._security is not None:
             security_files.init(self._security)
@@ -311,11 +308,6 @@ class FaultCluster:
     @property
     def bootstrap(self) -> str:
         return ",".join(f"{HOST}:{node.gate.port}" for node in self.nodes.values())
-
-    @property
-    def zookeeper_server(self) -> ZooKeeperServer:
-        assert self._zookeeper is not None
-        return self._zookeeper
 
     @property
     def zookeeper(self) -> KazooClient:

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import random
-import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from tests.cli.process import started
-from tests.faults.clients import closed_pipe, crowd, forged_copy, full_heap
 from tests.faults.cluster import ZOOKEEPER, FaultCluster
 from tests.faults.network import CLIENT
 from tests.faults.replica_files import segments, walk
+from tests.faulty_libc import FaultyLibc
 
 FLUSH_DELAY_S = 0.5
 CLOCK_STEPS_S = (-8 * 86400.0, -3600.0, 3600.0, 8 * 86400.0)
@@ -26,15 +22,14 @@ FLIPS = 3
 
 
 class Injection:
-    """One fault on some brokers. ``begin``, later ``heal``; what it did in words is ``said``, what it saw ``seen``."""
+    """One fault on some brokers. ``begin``, later ``heal``; what it did in words is ``said``."""
 
     def __init__(self, cluster: FaultCluster, fault: str, brokers: list[int], topic: str, draw: random.Random) -> None:
         self.cluster = cluster
         self.brokers = brokers
         self.topic = topic
         self.draw = draw
-        self.said = self.seen = ""
-        self.lasting = contextlib.ExitStack()
+        self.said = ""
         self._begin, self._heal = _FAULTS[fault]
 
     def begin(self) -> None:
@@ -88,11 +83,15 @@ def _zookeeper_only(cluster: FaultCluster) -> list[str]:
     return [ZOOKEEPER]
 
 
+def _libcs(injection: Injection) -> list[FaultyLibc]:
+    found = [injection.cluster.nodes[broker_id].libc for broker_id in injection.brokers]
+    assert None not in found, "the cluster was made without faulty disks"
+    return [libc for libc in found if libc is not None]
+
+
 def _delay_flushes(seconds: float) -> Callable[[Injection], None]:
     def delay(injection: Injection) -> None:
-        for broker_id in injection.brokers:
-            libc = injection.cluster.nodes[broker_id].libc
-            assert libc is not None, "the cluster was made without faulty disks"
+        for libc in _libcs(injection):
             libc.delay_flushes(seconds)
 
     return delay
@@ -100,18 +99,14 @@ def _delay_flushes(seconds: float) -> Callable[[Injection], None]:
 
 def _step_clock(injection: Injection) -> None:
     steps = []
-    for broker_id in injection.brokers:
-        libc = injection.cluster.nodes[broker_id].libc
-        assert libc is not None, "the cluster was made without faulty disks"
+    for libc in _libcs(injection):
         steps.append(injection.draw.choice(CLOCK_STEPS_S))
         libc.step_clock(steps[-1])
     injection.said = f"by {', '.join(f'{step:+g}' for step in steps)} s"
 
 
 def _right_clock(injection: Injection) -> None:
-    for broker_id in injection.brokers:
-        libc = injection.cluster.nodes[broker_id].libc
-        assert libc is not None
+    for libc in _libcs(injection):
         libc.step_clock(0)
 
 
@@ -170,70 +165,6 @@ def flip(path: Path, draw: random.Random) -> list[int]:
     return sorted(places)
 
 
-def _lasting(fault: Callable[[Injection], AbstractContextManager[None]]) -> tuple[_Act, _Act]:
-    """It begins where the context is entered, and is healed and judged where it is left."""
-    return (
-        lambda injection: injection.lasting.enter_context(fault(injection)),
-        lambda injection: injection.lasting.close(),
-    )
-
-
-@contextmanager
-def _symlink(injection: Injection) -> Iterator[None]:
-    """A partition's folder, or a segment of it, is outside the log dir, and a link to it in its place."""
-    cluster, planted = injection.cluster, []
-    try:
-        with contextlib.ExitStack() as stack:
-            for broker_id in injection.brokers:
-                cluster.kill_broker(broker_id)
-                partition = injection.draw.choice(range(len(cluster.topic_entry(injection.topic)["partitions"])))
-                folder = cluster.partition_folder(broker_id, injection.topic, partition)
-                place = injection.draw.choice([folder, segments(folder)[-1]])
-                stack.enter_context(_behind_a_link(place, cluster.nodes[broker_id].broker.folder / "foreign"))
-                _refused(cluster, broker_id, place)
-                planted.append(f"b{broker_id} {place.relative_to(folder.parent)}")
-            injection.said = ", ".join(planted)
-            yield
-    finally:
-        _start(injection)
-
-
-def _refused(cluster: FaultCluster, broker_id: int, link: Path) -> None:
-    """By the broker and by the commands that read and cut its files."""
-    broker = cluster.nodes[broker_id].broker
-    try:
-        cluster.start_broker(broker_id)
-    except AssertionError:
-        broker.end()
-    else:
-        raise AssertionError(f"broker {broker_id} started with a link at {link}")
-    for words in (("log", "verify"), ("log", "repair", "-y")):
-        with started(*words, str(broker.folder / "data")) as command:
-            _, said = command.communicate(timeout=START_S)
-        assert command.returncode == 1 and str(link) in said.decode(), (words, said)
-
-
-@contextmanager
-def _behind_a_link(place: Path, foreign: Path) -> Iterator[None]:
-    """AssertionError in the end where something was changed behind it."""
-    shutil.move(place, foreign)
-    before = _contents(foreign)
-    place.symlink_to(foreign)
-    try:
-        yield
-    finally:
-        assert place.is_symlink(), f"{place} is no link any more"
-        place.unlink()
-        after = _contents(foreign)
-        shutil.move(foreign, place)
-    assert after == before, f"what {place} was a link to has been changed"
-
-
-def _contents(place: Path) -> dict[str, bytes]:
-    files = [place] if place.is_file() else [one for one in place.rglob("*") if one.is_file()]
-    return {str(one): one.read_bytes() for one in files}
-
-
 def _nothing(injection: Injection) -> None:
     pass
 
@@ -252,11 +183,6 @@ _FAULTS: dict[str, tuple[_Act, _Act]] = {
     "full-disk": (_fill_disk, _free_disk),
     "bit-flip": (_flip_bits, _nothing),
     "clock": (_step_clock, _right_clock),
-    "symlink": _lasting(_symlink),
-    "crowd": _lasting(crowd),
-    "full-heap": _lasting(full_heap),
-    "forged-copy": _lasting(forged_copy),
-    "closed-pipe": _lasting(closed_pipe),
     "zookeeper": (
         lambda injection: injection.cluster.kill_zookeeper(),
         lambda injection: injection.cluster.start_zookeeper(),

@@ -19,8 +19,9 @@ import time
 from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TypeVar
+
+import psutil
 
 from bench.processes import free_port
 
@@ -202,27 +203,11 @@ def _reset(transport: asyncio.WriteTransport) -> None:
 def owner_of_port(port: int, gate_port: int, processes: dict[str, int]) -> str:
     """Which of the processes (name -> pid) has the connection between these ports; CLIENT where none has.
 
-    The kernel gives one local port to several connections at once if they go to different places, and a connection that
-    ended a minute ago still has its row: the first of a port is not the one that is meant.
+    By both of them: the kernel gives one local port to several connections at once if they go to different places.
     """
-    wanted = [f"{0x0100007F:08X}:{one:04X}" for one in (port, gate_port)]
-    inode = ""
-    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
-        fields = line.split()
-        if fields[1:3] == wanted:
-            inode = fields[9]
-            break
-    if not inode or inode == "0":
-        return CLIENT
-    link = f"socket:[{inode}]"
     for name, pid in processes.items():
-        try:
-            for descriptor in Path(f"/proc/{pid}/fd").iterdir():
-                try:
-                    if str(descriptor.readlink()) == link:
-                        return name
-                except OSError:  # closed meanwhile
-                    continue
-        except OSError:  # the process has ended
-            continue
+        with contextlib.suppress(psutil.Error):  # the process has ended
+            for one in psutil.Process(pid).net_connections("tcp4"):
+                if one.raddr and (one.laddr.port, one.raddr.port) == (port, gate_port):
+                    return name
     return CLIENT

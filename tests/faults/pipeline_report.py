@@ -15,10 +15,6 @@ WHAT = {
     "driver": "the exporting process killed with -9, at its named steps, as it writes, and at random times",
     "worker": "Spark's Python workers killed with -9 during the write step",
     "broker": "the broker killed with -9 during the write step, and started again",
-    "two": "two exporters of one root at once; every other time one of them killed with -9",
-    "retention": "the log's start passes what was exported: between two runs, and during one",
-    "remade": "the topic deleted, and made again under its name",
-    "disk": "the export's file system full during the write step",
 }
 
 
@@ -59,20 +55,8 @@ def say(result: PipelineResult) -> None:
 
 def keep(result: PipelineResult, seed: int) -> None:
     """Put it in the place of an earlier one of the same cell, and write the table."""
-    row = {
-        "cell": result.cell,
-        "seed": seed,
-        "faults": result.faults,
-        "where": dict(sorted(result.where.items())),
-        "runs": result.runs,
-        "messages": result.messages,
-        "missing": result.missing,
-        "doubled": result.doubled,
-        "changed": result.changed,
-        "problems": result.problems,
-        "seconds": round(result.seconds),
-        **machine(),
-    }
+    figures = vars(result) | {"where": dict(sorted(result.where.items())), "seconds": round(result.seconds)}
+    row = {"cell": result.cell, "seed": seed, **figures, **machine()}
     rows = {one["cell"]: one for one in kept_in(KEPT)} | {result.cell: row}
     kept = [rows[name] for name in WHAT if name in rows]
     write(kept, KEPT, PAGE, BEGIN, table(kept), END)

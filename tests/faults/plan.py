@@ -44,20 +44,11 @@ FAULTS: dict[str, Kind] = {
     "full-disk": Kind("no byte left", LAG_S + 8.0),
     "bit-flip": Kind("bits flipped in closed segments while it runs"),
     "clock": Kind("the wall clock steps by hours or days, forth or back"),
-    "symlink": Kind("killed; a link to a partition or a segment elsewhere keeps it from starting; started without it"),
-    "crowd": Kind("300 connections of one address that ask for Metadata and more without end, and read no answer"),
     "zookeeper": Kind("ZooKeeper killed with -9, and started again"),
-    "full-heap": Kind(
-        "commits of new groups with metadata, until brokers refuse them; ZooKeeper has its smallest heap"
-    ),
-    "forged-copy": Kind("headers of copies forged in a mirror's target; the mirror is killed with -9, and run again"),
-    "closed-pipe": Kind("a mirror without stderr works on; `tail -G` without stdout commits nothing"),
 }
 
-WITHOUT_BROKER = ("zookeeper", "full-heap", "forged-copy", "closed-pipe")
+WITHOUT_BROKER = ("zookeeper",)
 """They have no broker as a target."""
-OF_CLIENTS = ("crowd", "full-heap", "forged-copy", "closed-pipe")
-"""What clients do, and others must not notice. The cluster is open."""
 
 _WITH_BACKGROUND = (
     "kill/leader",
@@ -67,9 +58,9 @@ _WITH_BACKGROUND = (
     "cut/leader",
     "zookeeper/none",
 )
-ALONE = ("full-disk", "bit-flip", "symlink", *OF_CLIENTS)
+_ALONE = ("full-disk", "bit-flip")
 """Looked at by themselves."""
-_LIVE_TOGETHER = tuple(fault for fault in FAULTS if fault not in ALONE)
+_LIVE_TOGETHER = tuple(fault for fault in FAULTS if fault not in _ALONE)
 """What a mix is drawn from."""
 MIX_REST_S = (0.5, 6.0)
 

@@ -17,7 +17,6 @@ from typing import Any
 
 import confluent_kafka
 
-from tests.faults.hosts import WHAT as HOSTS
 from tests.faults.plan import FAULTS, cells
 from tests.faults.run import FACTOR, MIN_INSYNC, PARTITIONS, Result
 from tests.faults.workload import CONSUMERS, PRODUCERS, RATE_S
@@ -159,8 +158,7 @@ def table(rows: list[dict[str, Any]]) -> str:
         for row in wrong:
             said = [f"{kind} {count}" for kind, count in row["other"].items()] + row["problems"]
             lines.append(f"- {row['cell']}: {'; '.join(said)}")
-    faults = {**{name: kind.what for name, kind in FAULTS.items()}, **HOSTS}
-    lines += ["", "Faults:", "", *(f"- `{fault}`: {what}" for fault, what in faults.items()), ""]
+    lines += ["", "Faults:", "", *(f"- `{fault}`: {kind.what}" for fault, kind in FAULTS.items()), ""]
     for said in sorted({f"{row['machine']}; {row['versions']}" for row in rows}):
         lines += [f"Machine: {said}.", ""]
     return "\n".join(lines)

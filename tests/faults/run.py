@@ -20,7 +20,7 @@ from tests.faults.checker import Verdict, check, pauses_s
 from tests.faults.cluster import FaultCluster, can_fault_disks, can_mount
 from tests.faults.history import Ended, Fault, Polled, Replica
 from tests.faults.injection import Injection, choose
-from tests.faults.plan import ALONE, OF_CLIENTS, WITHOUT_BROKER, Plan, Step
+from tests.faults.plan import WITHOUT_BROKER, Plan, Step
 from tests.faults.replica_files import read_partition
 from tests.faults.workload import Workload
 
@@ -57,8 +57,6 @@ class Result:
     skipped: str = ""
     done: list[str] = field(default_factory=list)
     """The faults as they were: when, what, on which brokers."""
-    seen: list[str] = field(default_factory=list)
-    """What some of them say in the end."""
     longest_s: dict[int, float] = field(default_factory=dict)
     """Longest time without an acknowledgement, by partition."""
     first_ack_s: float | None = None
@@ -79,13 +77,10 @@ class Result:
 def run(plan: Plan, folder: Path, *, partitions: int = PARTITIONS, keep: Path | None = None) -> Result:
     """Run the plan in the folder; ``keep`` is where the history is written to."""
     result = Result(plan)
-    missing = (
-        (can_fault_disks() if plan.faults & {"slow-disk", "clock"} else "")
-        or (can_mount() if "full-disk" in plan.faults else "")
-        or ("it needs an open cluster" if plan.secure and plan.faults.intersection(OF_CLIENTS) else "")
+    result.skipped = (can_fault_disks() if plan.faults & {"slow-disk", "clock"} else "") or (
+        can_mount() if "full-disk" in plan.faults else ""
     )
-    if missing:
-        result.skipped = missing
+    if result.skipped:
         return result
     settings = {**SETTINGS, **(SCRUBBING if "bit-flip" in plan.faults else {})}
     with FaultCluster(
@@ -94,7 +89,6 @@ def run(plan: Plan, folder: Path, *, partitions: int = PARTITIONS, keep: Path | 
         settings=settings,
         faulty_disks=bool(plan.faults & {"slow-disk", "clock"}),
         small_disks="full-disk" in plan.faults,
-        small_heap="full-heap" in plan.faults,
         secure=plan.secure,
     ) as cluster:
         assignment = layout(plan, list(cluster.nodes), cluster.controller(), partitions)
@@ -110,11 +104,6 @@ def run(plan: Plan, folder: Path, *, partitions: int = PARTITIONS, keep: Path | 
             workload.stop_sending()
         result.load, result.late_s = os.getloadavg()[0], cluster.network.late_s
         _quiesce(plan, cluster, workload, result, partitions)
-    return judged(result, workload, keep)
-
-
-def judged(result: Result, workload: Workload, keep: Path | None) -> Result:
-    """What clients did and saw is written to ``keep``, and has its verdict."""
     events = workload.record.events
     if keep is not None:
         with keep.open("w") as file:
@@ -159,19 +148,15 @@ def _run_steps(plan: Plan, cluster: FaultCluster, workload: Workload, result: Re
             ends = min((until for until, _, _ in active), default=float("inf"))
             begins = waiting[0].at_s if waiting else float("inf")
             _sleep_until(began + min(ends, begins))
-            at = time.monotonic()
             if begins < ends:
                 step = waiting.pop(0)
                 begun = _begin(step, cluster, workload, result, draw, active)
+                if begun is not None:
+                    active.append((time.monotonic() - began + step.seconds, step, begun))
             else:
                 active.sort(key=lambda one: one[0])
                 _, step, injection = active.pop(0)
-                begun = None
                 _heal(step, injection, workload, result)
-            if step.fault in ALONE:
-                began += time.monotonic() - at  # the plan waits for what is judged on its way
-            if begun is not None:
-                active.append((time.monotonic() - began + step.seconds, step, begun))
         if background is not None:
             _sleep_until(max(began + plan.seconds, time.monotonic() + BACKGROUND_REST_S))
             stop.set()
@@ -217,8 +202,6 @@ def _heal(step: Step, injection: Injection, workload: Workload, result: Result) 
         injection.heal()
     except (AssertionError, OSError, KlogError, SubprocessError) as error:
         result.problems.append(f"{step.fault} could not be healed: {error}")
-    if injection.seen:
-        result.seen.append(f"{record.now():.1f} s {step.fault} is over: {injection.seen}")
 
 
 def _recover(cluster: FaultCluster, workload: Workload, result: Result) -> None:

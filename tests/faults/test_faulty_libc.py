@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults import faulty_libc
-from tests.faults.faulty_libc import FaultyLibc
+from tests import faulty_libc
+from tests.faulty_libc import FaultyLibc
 
 PROGRAM = """
 import os, sys, time

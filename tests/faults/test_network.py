@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 
@@ -168,35 +166,3 @@ def test_whose_connection_it_is_is_found_by_its_ports(echo: Echo) -> None:
         assert owner_of_port(port, echo.port, {"b7": 1 << 22}) == CLIENT
         assert owner_of_port(port, 1, {"b7": os.getpid()}) == CLIENT
     assert owner_of_port(1, echo.port, {"b7": os.getpid()}) == CLIENT
-
-
-def test_of_connections_from_one_port_each_has_its_own_owner(echo: Echo) -> None:
-    """One of this process, in the kernel's table beside one of another process, and what is left of a third one."""
-    others = [Echo(), Echo()]
-    with socket.socket() as connection:
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        connection.bind((HOST, 0))
-        connection.connect((HOST, echo.port))
-        port = connection.getsockname()[1]
-        program = (
-            "import socket, sys; one, two = socket.socket(), socket.socket(); "
-            "[s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1) for s in (one, two)]; "
-            "[s.bind((sys.argv[1], int(sys.argv[2]))) for s in (one, two)]; "
-            "one.connect((sys.argv[1], int(sys.argv[3]))); two.connect((sys.argv[1], int(sys.argv[4]))); "
-            "two.close(); print('connected', flush=True); sys.stdin.read()"
-        )
-        ports = [str(number) for number in (port, others[0].port, others[1].port)]
-        other = subprocess.Popen(
-            [sys.executable, "-c", program, HOST, *ports], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-        )
-        with other:
-            assert other.stdin is not None
-            assert other.stdout is not None
-            assert other.stdout.readline() == b"connected\n"
-            processes = {"b1": other.pid, "b2": os.getpid()}
-            assert owner_of_port(port, echo.port, processes) == "b2"
-            assert owner_of_port(port, others[0].port, processes) == "b1"
-            assert owner_of_port(port, others[1].port, processes) == CLIENT
-            other.stdin.close()
-    for one in others:
-        one.close()

@@ -6,14 +6,18 @@ import argparse
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
 from tests.broker_fixture import own_broker
-from tests.fuzzing.inside import Plan
+from tests.fuzzing.attacker import WHO, Attacker
 from tests.fuzzing.target import Target, Watch
+from tests.server.garbage import tasks_in
 from tests.server.wire import resident_bytes
 
-WHO = ("nobody", "anonymous", "mallory")
+ATTACKERS = 4
+"""At once: one waits for its answers while another draws its frames."""
+REPORT_S = 30.0
 
 
 def main() -> int:
@@ -27,40 +31,40 @@ def main() -> int:
     folder = given.dir or Path(tempfile.mkdtemp(prefix="klog-fuzz-"))
     folder.mkdir(parents=True, exist_ok=True)
     keys = tuple(map(int, given.keys.split(","))) if given.keys else None
+    who = tuple(given.who.split(","))
+    findings = 0
     with own_broker(folder) as broker:
-        target = Target(broker, is_fed_from_inside=True)
+        target = Target(broker)
         target.start()
-        with Watch(target, is_sacred="root" not in given.who) as watch:
-            target.feed(Plan(given.seed, given.frames, tuple(given.who.split(",")), keys))
-            said_s = 0.0
-            while target.is_alive() and not (seen := target.progress()).get("done"):
-                time.sleep(0.5)
-                if seen and time.monotonic() - said_s > 30:
-                    said_s = time.monotonic()
-                    print(_line(seen, target, watch), flush=True)
-        print(_line(target.progress(), target, watch))
-        print(target.progress().get("outcomes"))
+        attackers = [Attacker(target, given.seed + number, who, keys) for number in range(ATTACKERS)]
+        began_s = time.monotonic()
+        with Watch(target, is_sacred="root" not in who) as watch, ThreadPoolExecutor(ATTACKERS) as pool:
+            attacks = [pool.submit(one.attack, given.frames // ATTACKERS) for one in attackers]
+            while not all(one.done() for one in attacks):
+                wait(attacks, REPORT_S)
+                findings += target.look_into_log([frame for one in attackers for frame in one.last])
+                print(_line(attackers, time.monotonic() - began_s, findings, target, watch), flush=True)
+        for one in attacks:
+            one.result()
         print(f"seed {given.seed}; the files are in {folder}")
-        if "root" not in given.who:
+        if "root" not in who:
             target.check()
-        found = target.findings()
-        print(*found, sep="\n")
-        return 1 if found or watch.failure or not target.is_alive() else 0
+        return 1 if findings or watch.failure or not target.is_alive() else 0
 
 
-def _line(seen: dict[str, object], target: Target, watch: Watch) -> str:
-    frames, seconds = float(str(seen.get("frames", 0))), float(str(seen.get("seconds", 1)))
-    resident = resident_bytes(target.broker.pid) if target.is_alive() else 0
+def _line(attackers: list[Attacker], seconds: float, findings: int, target: Target, watch: Watch) -> str:
+    frames = sum(one.sent.total() for one in attackers)
+    is_alive = target.is_alive()
+    megabytes = resident_bytes(target.broker.pid) / 1e6 if is_alive else 0.0
     what = {
-        "frames": f"{frames:,.0f}",
-        "a second": f"{frames / max(seconds, 0.1):,.0f}",
-        "cpu s": seen.get("cpu_s"),
-        "findings": seen.get("findings"),
-        "MB": f"{resident / 1e6:.0f}, {watch.resident_max / 1e6:.0f} at most",
+        "frames": f"{frames:,}",
+        "a second": f"{frames / seconds:,.0f}",
+        "findings": findings,
+        "MB": f"{megabytes:.0f}, {watch.resident_max / 1e6:.0f} at most",
         "slowest answer": f"{watch.slowest_s:.2f} s",
         "threads": watch.threads_max,
         "descriptors": watch.descriptors_max,
-        "tasks": f"{seen.get('tasks')} {seen.get('most_tasks')}",
+        "tasks": tasks_in(target.broker) if is_alive else 0,
         "watch": repr(watch.failure) if watch.failure else "well",
     }
     return "; ".join(f"{name} {value}" for name, value in what.items())

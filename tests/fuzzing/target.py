@@ -7,11 +7,9 @@ good manners does.
 from __future__ import annotations
 
 import json
-import sys
 import threading
 import time
 from contextlib import closing
-from dataclasses import asdict
 from typing import Any, Final
 
 import psutil
@@ -29,16 +27,18 @@ from klog.security.permissions import CLUSTER_NAME, Acl, Operation, Pattern, Pat
 from klog.security.scram import ScramCredential, ScramMechanism
 from tests.broker_fixture import RunningBroker
 from tests.fuzzing.frames import OWN, SENTINEL
-from tests.fuzzing.inside import FOLDER, Plan
 from tests.security.broker_doors import ports_of
-from tests.server.asking import commit, produce_request, values
-from tests.server.wire import check_log, fetch_request, open_descriptors, resident_bytes
+from tests.server.asking import commit, new_topic, produce_request, values
+from tests.server.garbage import counting, tasks_in
+from tests.server.wire import check_log, fetch_request, open_descriptors
 from tests.until import until
 
 USER: Final = "mallory"
-PASSWORD: Final = "the password of mallory"
+ROOT: Final = "root"
+"""An attacker who may do everything."""
 ADMIN: Final = "admin"
-ADMIN_PASSWORD: Final = "the password of the administrator"
+"""Who looks after the target."""
+PASSWORDS: Final = {name: f"the password of {name}" for name in (USER, ROOT, ADMIN)}
 MESSAGES: Final = 500
 PARTITIONS: Final = 2
 EVERY_S: Final = 0.02
@@ -60,48 +60,38 @@ _EVERYBODY: Final = (
 class Target:
     """``broker``: not started."""
 
-    def __init__(self, broker: RunningBroker, *, is_fed_from_inside: bool) -> None:
+    def __init__(self, broker: RunningBroker) -> None:
         self.broker = broker
-        self.folder = broker.folder / "fuzz"
-        self.folder.mkdir(parents=True)
         broker.listen = "PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://localhost:0"
         broker.settings = {
             "authorizer.class.name": "klog",
-            "super.users": f"User:{ADMIN};User:root",
+            "super.users": f"User:{ADMIN};User:{ROOT}",
             "sasl.enabled.mechanisms": "SCRAM-SHA-256,SCRAM-SHA-512,PLAIN",
             "connection.failed.authentication.delay.ms": "5",
             "log.segment.bytes": "1048576",
             "log.retention.bytes": "8388608",
             "log.retention.check.interval.ms": "2000",
         }
-        if is_fed_from_inside:
-            broker.wrapper = ["env", f"{FOLDER}={self.folder}", sys.executable, "-m", "tests.fuzzing.inside"]
         self.ports: dict[str, int] = {}
         self._before: Any = None
+        self._log_seen = 0
 
     def start(self) -> None:
         broker = self.broker
         with ZooKeeper(broker.zookeeper) as session:
             session.start(create_chroot=True)
-            for name, password in ((USER, PASSWORD), (ADMIN, ADMIN_PASSWORD)):
+            for name, password in PASSWORDS.items():
                 made = {one: ScramCredential.of_password(one, password, b"salted") for one in ScramMechanism}
                 scram_credentials.write(session, name, made, acts.here(session))
             acls.ensure_folders(session)
             for pattern, operations in _EVERYBODY:
                 granted = {Acl("User:*", "*", one, Permission.ALLOW) for one in operations}
                 acls.change(session, pattern, lambda _, g=granted: g, Actor("fuzz", "here"))  # type: ignore[misc]
-        broker.start()
+        counting(broker)
         self.ports = ports_of(broker)
         with self.channel() as channel:
             for name in (f"{OWN}a", f"{OWN}b", SENTINEL):
-                made = {
-                    "name": name,
-                    "num_partitions": PARTITIONS,
-                    "replication_factor": 1,
-                    "assignments": [],
-                    "configs": [],
-                }
-                answer = channel.request(codec.request(ApiKey.CREATE_TOPICS, 5, topics=[made]))
+                answer = channel.request(codec.request(ApiKey.CREATE_TOPICS, 5, topics=[new_topic(name, PARTITIONS)]))
                 assert answer.topics[0].error_code.value == 0, answer
             for name in (f"{OWN}a", SENTINEL):
                 until(lambda n=name: _produced(channel, n) == 0, timeout_s=30.0)  # type: ignore[misc]
@@ -109,37 +99,30 @@ class Target:
         self._before = self._facts()
         self.threads = psutil.Process(broker.pid).num_threads()
         self.descriptors = open_descriptors(broker.pid)
-        self.resident = resident_bytes(broker.pid)
+        self.tasks = tasks_in(broker)
 
     def channel(self) -> closing[BlockingChannel]:
-        security = ClientSecurity("SASL_PLAINTEXT", "SCRAM-SHA-256", ADMIN, ADMIN_PASSWORD)
+        security = ClientSecurity("SASL_PLAINTEXT", "SCRAM-SHA-256", ADMIN, PASSWORDS[ADMIN])
         return closing(BlockingChannel.connect("localhost", self.ports["SASL_PLAINTEXT"], security=security))
-
-    def feed(self, plan: Plan) -> None:
-        """Give the broker its plan; `progress` says how far it is."""
-        (self.folder / "progress.json").unlink(missing_ok=True)
-        beside = self.folder / "plan.new"
-        beside.write_text(json.dumps(asdict(plan)))
-        beside.rename(self.folder / "plan.json")
-
-    def progress(self) -> dict[str, Any]:
-        """{} before the first report."""
-        path = self.folder / "progress.json"
-        read: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
-        return read
 
     def is_alive(self) -> bool:
         process = self.broker.process
         return process is not None and process.poll() is None
 
-    def findings(self) -> list[str]:
-        return [json.loads(path.read_text())["traceback"] for path in sorted(self.folder.glob("finding-*.json"))]
+    def look_into_log(self, sent: list[tuple[str, int, int, str]]) -> bool:
+        """Whether the broker has blamed itself since the last look: then the frames before that are kept in a file."""
+        text, self._log_seen = self.broker.log_text[self._log_seen :], len(self.broker.log_text)
+        try:
+            check_log(text)
+        except AssertionError as found:
+            path = self.broker.folder / f"finding-{self._log_seen}.json"
+            path.write_text(json.dumps({"log": str(found), "frames": sent}, indent=1))
+            return True
+        return False
 
     def check(self) -> None:
         """AssertionError where something has changed that the attacker may not change, or the broker blames itself."""
         assert self.is_alive(), self.broker.log_text[-3000:]
-        found = self.findings()
-        assert not found, f"{len(found)} findings in {self.folder}:\n" + "\n".join(found)
         check_log(self.broker.log_text)
         facts = self._facts()
         for name, before in self._before.items():

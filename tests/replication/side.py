@@ -55,15 +55,15 @@ def batch(count: int = 1, size: int = 20, mark: int = 0) -> memoryview:
     return memoryview(bytearray(encode_batch([Record(at, 1000 + at, None, value, ()) for at in range(count)])))
 
 
-class Committed:
+class Waiter:
     """Waits for one append to be committed."""
 
     def __init__(self) -> None:
-        self.done = asyncio.get_running_loop().create_future()
+        self.told: asyncio.Future[KlogError | None] = asyncio.get_running_loop().create_future()
 
     def committed(self, error: KlogError | None) -> None:
-        if not self.done.done():
-            self.done.set_result(error)
+        if not self.told.done():
+            self.told.set_result(error)
 
 
 SERVED = (ApiKey.API_VERSIONS, ApiKey.GREET, ApiKey.PROVE, ApiKey.REPLICA_FETCH)
@@ -274,11 +274,10 @@ def files(folder: Path, pattern: str) -> list[Path]:
 
 async def append(partition: LedPartition, records: memoryview) -> KlogError | None:
     """Append and wait until that is committed."""
-    waiter = Committed()
+    waiter = Waiter()
     if partition.when_committed(partition.append(records).end.address, waiter):
         return None
-    result: KlogError | None = await asyncio.wait_for(waiter.done, 20)
-    return result
+    return await asyncio.wait_for(waiter.told, 20)
 
 
 def content(log: Log) -> dict[int, bytes]:

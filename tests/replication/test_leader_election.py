@@ -85,12 +85,6 @@ def test_a_member_falsely_taken_for_dead_leads_again_under_a_new_epoch() -> None
 # --- R1 ---------------------------------------------------------------------------------------------------------------
 
 
-def test_new_incarnations_leave_while_a_member_has_run_without_interruption() -> None:
-    facts = {1: Facts(end_address=9000), 2: Facts(end_address=9000)}
-    after = decided(settled(STATE, ElectionInput({1: 11, 2: 21, 3: 30}, facts)))
-    assert (after.leader, after.isr, after.incarnations) == (3, (3,), (30,))
-
-
 def test_a_new_incarnation_leads_only_under_a_new_epoch() -> None:
     after = decided(settled(STATE, ElectionInput({1: 11}, {1: Facts()})))
     assert (after.leader, after.leader_epoch, after.isr, after.incarnations) == (1, 5, (1,), (11,))
@@ -236,11 +230,6 @@ def test_unclean_takes_the_longest_log_and_says_so() -> None:
     assert (after.leader, after.isr, after.unclean, after.new) == (3, (3,), True, False)
     assert "unclean" in after.reason
     assert "[1]" in after.reason
-
-
-def test_unclean_prefers_a_clean_choice() -> None:
-    after = decided(settled(STATE, ElectionInput({1: 11, 3: 30}), unclean=True))
-    assert (after.leader, after.unclean) == (3, False)
 
 
 def test_unclean_leads_empty_only_when_every_log_is_gone() -> None:

@@ -95,6 +95,15 @@ def metadata(bootstrap: str, names: Iterable[str] | None, version: int = 9, **as
     return ask(bootstrap, ApiKey.METADATA, version, **asked)
 
 
+def group_request(
+    api: ApiKey, version: int, group: str, member_id: str = "", generation: int = -1, /, **fields: Any
+) -> Any:
+    """Of a member of a group; of nobody by default."""
+    whose = {"group_id": group, "member_id": member_id, "group_instance_id": None}
+    whose |= dict.fromkeys(("generation_id", "generation_id_or_member_epoch"), generation)
+    return codec.request(api, version, **{**whose, **fields})
+
+
 def commit(channel: BlockingChannel, group: str, topic: str, partitions: int, metadata: str = "") -> int:
     """The error code of a commit to all partitions."""
     committed = [
@@ -102,11 +111,7 @@ def commit(channel: BlockingChannel, group: str, topic: str, partitions: int, me
         for number in range(partitions)
     ]
     topics = [{"name": topic, "partitions": committed}]
-    answer = channel.request(
-        codec.request(
-            ApiKey.OFFSET_COMMIT, 5, group_id=group, generation_id_or_member_epoch=-1, member_id="", topics=topics
-        )
-    )
+    answer = channel.request(group_request(ApiKey.OFFSET_COMMIT, 5, group, topics=topics))
     return error(answer.topics[0].partitions[0])
 
 

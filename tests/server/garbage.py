@@ -7,6 +7,7 @@ On SIGUSR1 a full collection runs, and how many objects of which type it found i
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import json
 import os
@@ -33,8 +34,10 @@ def _report(*_: object) -> None:
     gc.set_debug(0)
     gc.collect()
     gc.set_debug(gc.DEBUG_SAVEALL)
-    alive = Counter(type(one).__qualname__ for one in gc.get_objects() if type(one).__module__.startswith("klog."))
-    beside.write_text(json.dumps({"found": found, "alive": alive}))
+    there = gc.get_objects()
+    alive = Counter(type(one).__qualname__ for one in there if type(one).__module__.startswith("klog."))
+    tasks = sum(not one.done() for one in there if type(one) is asyncio.Task)
+    beside.write_text(json.dumps({"found": found, "alive": alive, "tasks": tasks}))
     beside.rename(path)
 
 
@@ -46,6 +49,11 @@ def garbage_of(broker: RunningBroker) -> Counter[str]:
 def alive_in(broker: RunningBroker) -> Counter[str]:
     """How many objects there are of each class of klog's own, by its name; without those put aside at the start."""
     return Counter(_ask(broker)["alive"])
+
+
+def tasks_in(broker: RunningBroker) -> int:
+    """How many go on, without those put aside at the start."""
+    return int(_ask(broker)["tasks"])
 
 
 def _ask(broker: RunningBroker) -> Any:

@@ -8,12 +8,12 @@ from typing import Any
 
 from klog.names import TopicPartition
 from klog.net.channel import Channel
-from klog.protocol import codec
 from klog.protocol.apis import ApiKey
-from tests.server.asking import channels
+from tests.server.asking import channels, error, group_request
 
 SESSION_MS = 10_000
 ANSWER_S = 30.0
+code = error
 
 
 def subscription(topic: str) -> bytes:
@@ -41,8 +41,11 @@ class Speaker:
         self.instance: str | None = None
 
     async def ask(self, api: ApiKey, highest: int, /, **fields: Any) -> Any:
+        """As this member, unless ``fields`` say otherwise."""
         version = min(self.versions.get(api, highest), highest)
-        return await self.channel.request(codec.request(api, version, **fields), timeout_s=ANSWER_S)
+        fields = {"group_instance_id": self.instance, **fields}
+        request = group_request(api, version, self.group, self.member_id, self.generation, **fields)
+        return await self.channel.request(request, timeout_s=ANSWER_S)
 
     async def join(self, metadata: bytes = b"m", **values: Any) -> Any:
         """The answer; what it says is kept for the next requests. An id that has to be fetched first is."""
@@ -50,11 +53,8 @@ class Speaker:
             answer = await self.ask(
                 ApiKey.JOIN_GROUP,
                 7,
-                group_id=self.group,
                 session_timeout=values.get("session_ms", SESSION_MS),
                 rebalance_timeout=values.get("rebalance_ms", SESSION_MS),
-                member_id=self.member_id,
-                group_instance_id=self.instance,
                 protocol_type=values.get("type", "consumer"),
                 protocols=[{"name": name, "metadata": metadata} for name in values.get("protocols", ("range",))],
             )
@@ -70,10 +70,8 @@ class Speaker:
         return await self.ask(
             ApiKey.SYNC_GROUP,
             5,
-            group_id=self.group,
             generation_id=values.get("generation", self.generation),
             member_id=values.get("member_id", self.member_id),
-            group_instance_id=self.instance,
             protocol_type=values.get("type"),
             protocol_name=values.get("protocol"),
             assignments=[{"member_id": one, "assignment": share} for one, share in (shares or {}).items()],
@@ -90,7 +88,6 @@ class Speaker:
         answer = await self.ask(
             ApiKey.HEARTBEAT,
             4,
-            group_id=self.group,
             generation_id=values.get("generation", self.generation),
             member_id=values.get("member_id", self.member_id),
             group_instance_id=values.get("instance", self.instance),
@@ -99,7 +96,7 @@ class Speaker:
 
     async def leave(self) -> Any:
         members = [{"member_id": self.member_id, "group_instance_id": self.instance, "reason": "the test is over"}]
-        return await self.ask(ApiKey.LEAVE_GROUP, 5, group_id=self.group, member_id=self.member_id, members=members)
+        return await self.ask(ApiKey.LEAVE_GROUP, 5, members=members)
 
     async def commit(
         self, offsets: Mapping[TopicPartition, int], metadata: str | None = None, **values: Any
@@ -122,10 +119,8 @@ class Speaker:
         answer = await self.ask(
             ApiKey.OFFSET_COMMIT,
             8,
-            group_id=self.group,
             generation_id_or_member_epoch=values.get("generation", self.generation),
             member_id=values.get("member_id", self.member_id),
-            group_instance_id=self.instance,
             retention_time=-1,
             topics=topics,
         )
@@ -137,7 +132,6 @@ class Speaker:
         answer = await self.ask(
             ApiKey.OFFSET_FETCH,
             8,
-            group_id=self.group,
             topics=topics,
             require_stable=False,
             groups=[{"group_id": self.group, "topics": topics}],
@@ -145,11 +139,6 @@ class Speaker:
         found = answer.groups[0] if hasattr(answer, "groups") else answer
         assert all(code(one) == 0 for topic in found.topics for one in topic.partitions), found
         return [(one.committed_offset, one.metadata or "") for topic in found.topics for one in topic.partitions]
-
-
-def code(answer: Any) -> int:
-    found: int = answer.error_code.value
-    return found
 
 
 @asynccontextmanager

@@ -26,7 +26,7 @@ from klog.errors import (
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
 from klog.record.records import encode_batch
-from tests.server.asking import new_topic, offsets_request, produce_request, values
+from tests.server.asking import group_request, new_topic, offsets_request, produce_request, values
 from tests.server.wire import RawConnection, fetch_request
 
 ROUND = 100
@@ -46,30 +46,16 @@ class Kind(NamedTuple):
 def join(
     group: str, member_id: str = "", session_ms: int = SESSION_MS, version: int = 3, metadata: bytes = b"m"
 ) -> Any:
-    return codec.request(
-        ApiKey.JOIN_GROUP,
-        version,
-        group_id=group,
-        session_timeout=session_ms,
-        rebalance_timeout=SESSION_MS,
-        member_id=member_id,
-        group_instance_id=None,
-        protocol_type="consumer",
-        protocols=[{"name": "range", "metadata": metadata}] if metadata else [],
-    )
+    protocols = [{"name": "range", "metadata": metadata}] if metadata else []
+    times = {"session_timeout": session_ms, "rebalance_timeout": SESSION_MS}
+    fields = {**times, "protocol_type": "consumer", "protocols": protocols}
+    return group_request(ApiKey.JOIN_GROUP, version, group, member_id, **fields)
 
 
 def _commit(group: str, topic: str, *, member_id: str = "", generation: int = -1, metadata: str = "") -> Any:
     partition = {"partition_index": 0, "committed_offset": 5, "committed_leader_epoch": -1}
-    return codec.request(
-        ApiKey.OFFSET_COMMIT,
-        7,
-        group_id=group,
-        generation_id_or_member_epoch=generation,
-        member_id=member_id,
-        group_instance_id=None,
-        topics=[{"name": topic, "partitions": [{**partition, "committed_metadata": metadata}]}],
-    )
+    topics = [{"name": topic, "partitions": [{**partition, "committed_metadata": metadata}]}]
+    return group_request(ApiKey.OFFSET_COMMIT, 7, group, member_id, generation, topics=topics)
 
 
 def _offsets_of(group: str, topic: str) -> Any:
@@ -77,25 +63,16 @@ def _offsets_of(group: str, topic: str) -> Any:
 
 
 def _sync(group: str, member_id: str, generation: int = 1, share: bytes = b"all") -> Any:
-    return codec.request(
-        ApiKey.SYNC_GROUP,
-        3,
-        group_id=group,
-        generation_id=generation,
-        member_id=member_id,
-        group_instance_id=None,
-        assignments=[{"member_id": member_id, "assignment": share}],
-    )
+    assignments = [{"member_id": member_id, "assignment": share}]
+    return group_request(ApiKey.SYNC_GROUP, 3, group, member_id, generation, assignments=assignments)
 
 
 def heartbeat(group: str, member_id: str, generation: int = 1) -> Any:
-    return codec.request(
-        ApiKey.HEARTBEAT, 3, group_id=group, generation_id=generation, member_id=member_id, group_instance_id=None
-    )
+    return group_request(ApiKey.HEARTBEAT, 3, group, member_id, generation)
 
 
 def _leave(group: str, member_id: str) -> Any:
-    return codec.request(ApiKey.LEAVE_GROUP, 2, group_id=group, member_id=member_id)
+    return group_request(ApiKey.LEAVE_GROUP, 2, group, member_id)
 
 
 def _batch(at: int = 0, form: str = "", value: int = 0) -> bytes:

@@ -22,7 +22,6 @@ from klog.errors import KlogError
 from klog.names import TopicPartition
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
-from klog.record.records import Record, encode_batch
 from klog.secret import Secret
 from klog.server.authority import Authority
 from klog.server.broker_probes import BrokerProbes
@@ -38,19 +37,10 @@ from klog.storage.filesystem import FileSystem, OsFileSystem
 from klog.storage.flusher import Flusher
 from klog.storage.log import Log
 from klog.storage.log_dir import LogDirs
+from tests.replication.side import Waiter, batch
 
 ME = 1
 CONTROLLER_EPOCH = 4
-
-
-class Waiter:
-    """Somebody who waits for an acknowledgement."""
-
-    def __init__(self) -> None:
-        self.told: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-
-    def committed(self, error: Any) -> None:
-        self.told.set_result(error)
 
 
 class OwnController:
@@ -227,8 +217,7 @@ class Owner:
     def append(self, topic: Topic) -> Waiter:
         """A batch, with somebody who waits for its acknowledgement."""
         partition = self.partitions[TopicPartition(topic.name, 0)]
-        batch = memoryview(bytearray(encode_batch([Record(0, 1000, None, b"x" * 20, ())])))
-        end = partition.append(batch).end
+        end = partition.append(batch()).end
         waiter = Waiter()
         if partition.when_committed(end.address, waiter):
             waiter.committed(None)

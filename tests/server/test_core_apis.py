@@ -254,6 +254,17 @@ def test_a_fetch_waits_for_data_and_no_longer(broker: RunningBroker, topic: str)
     assert took_s >= 0.3
 
 
+def test_a_long_poll_ends_when_its_topic_goes(broker: RunningBroker, topic: str) -> None:
+    create(broker.bootstrap, topic)
+    with RawConnection(broker.bootstrap) as waiting:
+        waiting.send(codec.encode_request(fetch_request(topic, 0, max_wait_ms=60_000), 1, "test"))
+        waiting.send(codec.encode_request(codec.request(ApiKey.API_VERSIONS, 0), 2, "test"))
+        ask(broker.bootstrap, ApiKey.DELETE_TOPICS, 5, timeout=10_000, topic_names=[topic])
+        _, answer = codec.decode_response(waiting.answer(), ApiKey.FETCH, 11)
+        assert error(answer.responses[0].partitions[0]) in (3, 6)
+        assert waiting.answer()[:4] == b"\0\0\0\2"
+
+
 def test_requests_of_one_connection_are_answered_in_order(broker: RunningBroker, topic: str) -> None:
     """A long poll first: what comes after it waits for it, on this connection and no other."""
     create(broker.bootstrap, topic)

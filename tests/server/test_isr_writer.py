@@ -17,7 +17,8 @@ from klog.replication.led_partition import LedPartition
 from klog.server.replicas.isr_writer import IsrWriter
 from tests.coordination.states import write_state
 from tests.faulty_filesystem import FaultyFileSystem
-from tests.server.replica_owner import Owner, Topic, Waiter, owning
+from tests.replication.side import Waiter
+from tests.server.replica_owner import Owner, Topic, owning
 from tests.until import until_async
 from tests.zookeeper_proxy import ZooKeeperProxy
 

@@ -103,7 +103,8 @@ def throttled_ms(answer: Any) -> float:
     return float(answer.throttle_time.total_seconds() * 1000)
 
 
-def test_a_producer_is_told_to_wait_and_not_read_from_before(broker: RunningBroker, topic: str) -> None:
+@pytest.mark.parametrize("version", [3, 9])
+def test_a_producer_is_told_to_wait_and_not_read_from_before(broker: RunningBroker, topic: str, version: int) -> None:
     create(broker.bootstrap, topic)
     records = bytes(encode_batch(values(1, 50_000)))
 
@@ -113,14 +114,14 @@ def test_a_producer_is_told_to_wait_and_not_read_from_before(broker: RunningBrok
         before_s = time.monotonic()
         for _ in range(10):
             began_s = time.monotonic()
-            answer = await channel.request(produce_request(topic, records))
+            answer = await channel.request(produce_request(topic, records, version=version))
             assert error(answer.responses[0].partition_responses[0]) == 0
             found.append((throttled_ms(answer) / 1000, time.monotonic() - before_s))
             before_s = began_s
         return found
 
-    with limited(broker, entity(client="fast"), producer_byte_rate=200_000):
-        answers = as_client(broker, "fast", work)
+    with limited(broker, entity(client=topic), producer_byte_rate=200_000):
+        answers = as_client(broker, topic, work)
         others = as_client(broker, "other", work)
     assert {wait_s for wait_s, _ in others} == {0.0}
     waits = [wait_s for wait_s, _ in answers]
@@ -129,30 +130,6 @@ def test_a_producer_is_told_to_wait_and_not_read_from_before(broker: RunningBrok
     for wait_s, (_, took_s) in zip(waits, answers[1:], strict=False):
         assert took_s >= wait_s - 0.02, answers
     assert offsets(broker.bootstrap, topic)[1] > 0
-
-
-@pytest.mark.parametrize("version", [3, 9])
-def test_every_version_is_answered_at_once_and_the_next_request_waits(
-    broker: RunningBroker, topic: str, version: int
-) -> None:
-    create(broker.bootstrap, topic)
-    records = bytes(encode_batch(values(1, 100_000)))
-
-    async def work(channel: Channel) -> tuple[float, float, float]:
-        began_s = time.monotonic()
-        first = await channel.request(produce_request(topic, records, version=version))
-        answered_s = time.monotonic()
-        second = await channel.request(produce_request(topic, records, version=version))
-        assert throttled_ms(second) > 0
-        return throttled_ms(first) / 1000, answered_s - began_s, time.monotonic() - answered_s
-
-    with limited(broker, entity(client=topic), producer_byte_rate=40_000):
-        wait_s, first_s, second_s = as_client(broker, topic, work)
-    assert 0.4 < wait_s <= 1.5
-    assert first_s + second_s >= wait_s - 0.02, (
-        "the wait begins at the broker, perhaps before the client has the answer"
-    )
-    assert first_s < second_s + wait_s
 
 
 def test_a_consumer_gets_an_empty_answer_and_all_messages_in_the_end(broker: RunningBroker, topic: str) -> None:

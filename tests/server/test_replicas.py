@@ -17,7 +17,8 @@ from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import FencedLeaderEpoch, NotLeader, UnknownTopicOrPartition
 from klog.names import TopicPartition
 from tests.coordination.states import read_state
-from tests.server.replica_owner import CONTROLLER_EPOCH, Owner, Waiter, owning
+from tests.replication.side import Waiter
+from tests.server.replica_owner import CONTROLLER_EPOCH, Owner, owning
 from tests.until import until_async
 
 NO_LEADER = -1

@@ -108,8 +108,6 @@ def head(key: int, version: int, correlation_id: int = 7, client_id: bytes | Non
 ASKED = {
     "Metadata": framed(head(ApiKey.METADATA, 1) + struct.pack(">i", -1)),
     "OffsetFetch": framed(head(ApiKey.OFFSET_FETCH, 2) + struct.pack(">h1si", 1, b"g", -1)),
-    "DescribeGroups": framed(head(ApiKey.DESCRIBE_GROUPS, 0) + struct.pack(">ih1s", 1, 1, b"g")),
-    "InitProducerId": framed(head(ApiKey.INIT_PRODUCER_ID, 0) + struct.pack(">hi", -1, 1000)),
 }
 """Requests that are short, and dear to answer."""
 

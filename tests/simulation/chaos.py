@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from klog.record.batch import HEADER_BYTES
 from tests.faulty_filesystem import FaultyFileSystem
@@ -14,6 +14,8 @@ from tests.simulation.states import STATE, state_of
 
 if TYPE_CHECKING:
     from tests.simulation.cluster import Cluster
+
+Key = TypeVar("Key")
 
 WEIGHTS: Mapping[str, float] = {
     "kill": 3,
@@ -285,55 +287,36 @@ class Chaos:
         self._cut_ways([(one, other) for other in others] + [(other, one) for other in others])
 
     def _cut_ways(self, ways: list[tuple[int, int]]) -> None:
-        self.world.say("! cut off: %s", ways)
-        cut = self.cluster.network.cut
-        for way in ways:
-            cut[way] = cut.get(way, 0) + 1
-
-        def end() -> None:
-            self.world.say("! cut off no more: %s", ways)
-            for way in ways:
-                cut[way] -= 1
-
-        self._for_a_while(0.2, 3.0, end)
+        self._counted(self.cluster.network.cut, ways, "cut off: %s", 0.2, 3.0)
 
     def _lie(self) -> None:
         one = self._host().broker_id
-        self._counted(self.cluster.network.lying, one, "connections to broker %d are refused", 0.1, 2.0)
+        self._counted(self.cluster.network.lying, [one], "connections to %s are refused", 0.1, 2.0)
 
     def _zookeeper_cut(self) -> None:
         one = self._host().broker_id
-        self._counted(self.cluster.registry.cut, one, "broker %d is cut off from ZooKeeper", 0.1, 4.0)
-
-    def _counted(self, counts: dict[int, int], one: int, words: str, shortest_s: float, longest_s: float) -> None:
-        self.world.say("! " + words, one)
-        counts[one] = counts.get(one, 0) + 1
-
-        def end() -> None:
-            self.world.say("! no more: " + words, one)
-            counts[one] -= 1
-
-        self._for_a_while(shortest_s, longest_s, end)
+        self._counted(self.cluster.registry.cut, [one], "cut off from ZooKeeper: %s", 0.1, 4.0)
 
     def _zookeeper_away(self) -> None:
-        self.world.say("! ZooKeeper is away")
-        self.cluster.registry.is_down += 1
-
-        def end() -> None:
-            self.world.say("! ZooKeeper is back")
-            self.cluster.registry.is_down -= 1
-
-        self._for_a_while(0.2, 3.0, end)
+        self._counted(self.cluster.registry.troubles, ["away"], "ZooKeeper: %s", 0.2, 3.0)
 
     def _zookeeper_slow(self) -> None:
-        self.world.say("! ZooKeeper is slow")
-        self.cluster.registry.is_slow += 1
+        self._counted(self.cluster.registry.troubles, ["slow"], "ZooKeeper: %s", 0.2, 3.0)
+
+    def _counted(
+        self, counts: dict[Key, int], keys: list[Key], words: str, shortest_s: float, longest_s: float
+    ) -> None:
+        """One more fault on each for a while."""
+        self.world.say("! " + words, keys)
+        for key in keys:
+            counts[key] = counts.get(key, 0) + 1
 
         def end() -> None:
-            self.world.say("! ZooKeeper is slow no more")
-            self.cluster.registry.is_slow -= 1
+            self.world.say("! no more: " + words, keys)
+            for key in keys:
+                counts[key] -= 1
 
-        self._for_a_while(0.2, 3.0, end)
+        self._for_a_while(shortest_s, longest_s, end)
 
     def _kill_follower(self) -> None:
         """One that is not the controller, when all three are in sync."""

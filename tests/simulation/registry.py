@@ -54,16 +54,20 @@ class Registry:
     def __init__(self, world: World) -> None:
         self.world = world
         self.nodes: dict[str, Node] = {}
-        self.is_down = 0
         self.cut: dict[int, int] = {}
         """Broker ids that cannot reach it -> by how many faults."""
         self.zxid = 0
-        self.is_slow = 0
+        self.troubles: dict[str, int] = {}
+        """Of itself, ``away`` or ``slow`` -> by how many faults."""
         self.lost_share = 0.01
         """Of all requests; half of these are done all the same."""
         self._sessions: dict[int, Session] = {}
         self._count = 0
         world.after(0.1, self._tick)
+
+    @property
+    def is_away(self) -> bool:
+        return bool(self.troubles.get("away"))
 
     def connect(self, process: Process, host: int, changed: Callable[[], object]) -> Session:
         self._count += 1
@@ -84,7 +88,7 @@ class Registry:
 
     def _tick(self) -> None:
         self.world.after(0.1, self._tick)
-        if self.is_down:
+        if self.is_away:
             for session in self._sessions.values():
                 session.heard_s = self.world.now  # a new leader of the ensemble gives every session its whole time
             return
@@ -141,7 +145,7 @@ class Session:
 
     @property
     def is_connected(self) -> bool:
-        return not self.registry.is_down and not self.registry.cut.get(self.host)
+        return not self.registry.is_away and not self.registry.cut.get(self.host)
 
     def ping(self) -> bool:
         """Stay alive; False when it is known that the session has expired."""
@@ -186,7 +190,7 @@ class Session:
         if not self.is_connected or self.is_expired:
             self.process.after(0.1, done, LOST, {})
             return
-        slow_s = world.draw.random() * SLOW_S if self.registry.is_slow else 0.0
+        slow_s = world.draw.random() * SLOW_S if self.registry.troubles.get("slow") else 0.0
         self._last_s = max(self._last_s + 1e-6, world.now + world.delay_s() + slow_s)
         world.after(self._last_s - world.now, self._arrive, act, done)
 
@@ -198,7 +202,7 @@ class Session:
         lost_share = self.registry.lost_share if self.is_connected else 1.0
         chance = world.draw.random()
         if chance < lost_share:
-            if chance < lost_share / 2 and not self.registry.is_down:
+            if chance < lost_share / 2 and not self.registry.is_away:
                 act()
             self.process.after(0.05 + world.delay_s(), done, LOST, {})
             return

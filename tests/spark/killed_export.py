@@ -61,24 +61,20 @@ def kill_at_each(roots: Mapping[str, Path], verb: str) -> dict[str, bool]:
     return kill_each("", {step: Kill("", str(root), step, verb=verb) for step, root in roots.items()})
 
 
-def start(bootstrap: str, topic: str, root: Path | str, point: str) -> subprocess.Popen[bytes]:
-    """The process of one by Spark, started."""
-    return subprocess.Popen(
+def kill_at(bootstrap: str, topic: str, root: Path | str, point: str) -> bool:
+    """One by Spark; whether it was killed (False: it ended before). AssertionError with its words where it failed."""
+    done = subprocess.run(
         [sys.executable, "-m", "tests.spark.killed_export", bootstrap, topic, str(root), point],
         cwd=ROOT,
         env=os.environ | spark_environment(),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         stdin=subprocess.DEVNULL,
+        check=False,
+        text=True,
     )
-
-
-def kill_at(bootstrap: str, topic: str, root: Path | str, point: str) -> bool:
-    """One by Spark; whether it was killed (False: it ended before). AssertionError with its words where it failed."""
-    process = start(bootstrap, topic, root, point)
-    _, errors = process.communicate()
-    assert process.returncode in (-signal.SIGKILL, 0), errors.decode()[-3000:]
-    return process.returncode != 0
+    assert done.returncode in (-signal.SIGKILL, 0), done.stderr[-3000:]
+    return done.returncode != 0
 
 
 def killer(root: str, point: str) -> Callable[[str], None]:

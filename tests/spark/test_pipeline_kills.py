@@ -1,7 +1,7 @@
 """Faults of `scripts/faults --pipeline`, each once or twice: after each, the next run makes the export whole.
 
-Kills of the driver at its named steps, two exporters, retention and a topic made again stand in `test_export_run.py`
-(without a JVM).
+Kills of the driver at its named steps, two exporters, retention, a topic made again and a full disk stand in
+`test_export_*.py`.
 """
 
 from __future__ import annotations

@@ -1,10 +1,16 @@
-/* Preloaded into a broker: file calls below HUNG_FOLDER wait for as long as the file HUNG_SWITCH names them.
+/* Stands before the C library of a broker (LD_PRELOAD): file calls that never return, late flushes, a wrong wall clock.
  *
- *   r  reads that the page cache does not answer; R  all reads
- *   w  writes and truncations                     s  syncs, of files, folders and the whole
- *   n  names: open, make, rename, remove, look at the room
+ * What is wrong is said in a page of shared memory, a file named by KLOG_FAULTS_PAGE, that a test writes to:
  *
- * What a disk that answers no more does to a process: the call never returns, and no signal ends it.
+ *     int64     microseconds that each fsync, fdatasync and syncfs takes longer
+ *     int64     microseconds that the wall clock is ahead (or behind, if negative); the monotonic clock is untouched
+ *     char[16]  calls that wait for as long as they stand here, of files below KLOG_FAULTS_FOLDER:
+ *               r  reads that the page cache does not answer; R  all reads
+ *               w  writes and truncations                     s  syncs, of files, folders and the whole
+ *               n  names: open, make, rename, remove, look at the room
+ *
+ * What a disk that answers no more does to a process: the call never returns, and no signal ends it. Nothing in the
+ * broker knows of any of it.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -12,39 +18,58 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <stdarg.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
 #include <sys/types.h>
 #include <sys/uio.h>
+#include <time.h>
 #include <unistd.h>
 
+struct page {
+    volatile int64_t flush_delay_us;
+    volatile int64_t clock_ahead_us;
+    volatile char hung[16];
+};
+
+static struct page *page;
+static const char *folder;
+static int (*real_clock_gettime)(clockid_t, struct timespec *);
+
+__attribute__((constructor)) static void begin(void) {
+    const char *path = getenv("KLOG_FAULTS_PAGE");
+    int file = path ? (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0) : -1;
+    void *mapped;
+    real_clock_gettime = dlsym(RTLD_NEXT, "clock_gettime");
+    folder = getenv("KLOG_FAULTS_FOLDER");
+    if (file < 0) return;
+    mapped = mmap(NULL, sizeof(struct page), PROT_READ, MAP_SHARED, file, 0);
+    close(file);
+    if (mapped != MAP_FAILED) page = mapped;
+}
+
 static int is_hung(char act) {
-    const char *path = getenv("HUNG_SWITCH");
-    char acts[16];
-    long descriptor, size, i;
-    if (!path) return 0;
-    descriptor = syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
-    if (descriptor < 0) return 0;
-    size = syscall(SYS_read, descriptor, acts, sizeof acts);
-    syscall(SYS_close, descriptor);
-    for (i = 0; i < size; i++)
-        if (acts[i] == act) return 1;
+    size_t i;
+    for (i = 0; page && i < sizeof page->hung; i++)
+        if (page->hung[i] == act) return 1;
     return 0;
 }
 
 static void wait_at(char act, const char *path) {
-    const char *folder = getenv("HUNG_FOLDER");
-    if (!folder || strncmp(path, folder, strlen(folder))) return;
+    if (!is_hung(act) || !folder || strncmp(path, folder, strlen(folder))) return;
     while (is_hung(act)) usleep(10000);
 }
 
 static void wait_for(char act, int descriptor) {
     char link[64], path[PATH_MAX];
     long size;
+    if (!is_hung(act)) return;
     snprintf(link, sizeof link, "/proc/self/fd/%d", descriptor);
     size = readlink(link, path, sizeof path - 1);
     if (size <= 0) return;
@@ -52,10 +77,18 @@ static void wait_for(char act, int descriptor) {
     wait_at(act, path);
 }
 
+static void be_late(void) {
+    int64_t left = page ? page->flush_delay_us : 0;
+    struct timespec pause = {left / 1000000, left % 1000000 * 1000};
+    while (left > 0 && nanosleep(&pause, &pause) == -1 && errno == EINTR)
+        ;
+}
+
 #define REAL(type, name, ...) ((type (*)(__VA_ARGS__))dlsym(RTLD_NEXT, name))
 
 static void wait_to_read(int fd, const struct iovec *parts, int count, off64_t at) {
     wait_for('R', fd);
+    if (!is_hung('r')) return;
     /* The page cache alone is asked first; what it says is thrown away, and read again. */
     if (syscall(SYS_preadv2, fd, parts, count, (long)at, 0L, RWF_NOWAIT) < 0 && errno == EAGAIN) wait_for('r', fd);
 }
@@ -109,6 +142,7 @@ CUTS(ftruncate64, off64_t)
 #define SYNCS(name) \
     int name(int fd) { \
         wait_for('s', fd); \
+        be_late(); \
         return REAL(int, #name, int)(fd); \
     }
 SYNCS(fsync)
@@ -150,3 +184,32 @@ int mkdir(const char *path, mode_t mode) {
     }
 LOOKS(statvfs, statvfs)
 LOOKS(statvfs64, statvfs64)
+
+int clock_gettime(clockid_t clock, struct timespec *now) {
+    int64_t ahead = page ? page->clock_ahead_us : 0, ns;
+    int failed;
+    if (!real_clock_gettime) real_clock_gettime = dlsym(RTLD_NEXT, "clock_gettime");
+    failed = real_clock_gettime(clock, now);
+    if (!failed && ahead && (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE)) {
+        ns = now->tv_nsec + ahead % 1000000 * 1000;
+        now->tv_sec += ahead / 1000000 + (ns >= 1000000000) - (ns < 0);
+        now->tv_nsec = ns + (ns < 0 ? 1000000000 : ns >= 1000000000 ? -1000000000 : 0);
+    }
+    return failed;
+}
+
+int gettimeofday(struct timeval *now, void *zone) {
+    struct timespec exact;
+    int failed = clock_gettime(CLOCK_REALTIME, &exact);
+    (void)zone;
+    now->tv_sec = exact.tv_sec;
+    now->tv_usec = exact.tv_nsec / 1000;
+    return failed;
+}
+
+time_t time(time_t *out) {
+    struct timespec exact;
+    clock_gettime(CLOCK_REALTIME, &exact);
+    if (out) *out = exact.tv_sec;
+    return exact.tv_sec;
+}
