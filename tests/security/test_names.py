@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from klog.errors import InvalidConfig
-from klog.security.certificates import expires_at, subject_of
+from klog.security.certificates import expires_at, pem_of, subject_of
 from klog.security.jaas import Jaas
 from klog.security.principal import ANONYMOUS, MappingRules, Principal
 from tests.rows import each
@@ -84,6 +84,24 @@ def test_the_end_of_a_certificate_is_that_which_openssl_reads(tmp_path: Path) ->
 def test_no_certificate(data: bytes) -> None:
     pem = b"-----BEGIN CERTIFICATE-----\n" + base64.b64encode(data) + b"\n-----END CERTIFICATE-----\n"
     assert expires_at(pem) is None
+
+
+def test_a_file_is_what_its_content_says_or_its_type_or_name(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    pem = authority.path.read_bytes()
+    assert pem_of(b"\xef\xbb\xbf" + pem, "store", "JKS", None) == (pem, pem)
+    own = authority.issue(tmp_path / "own.p12", password=b"of own").read_bytes()
+    key, chain = pem_of(own, "store", "JKS", "of own")
+    assert key.startswith(b"-----BEGIN PRIVATE KEY") and chain.startswith(b"-----BEGIN CERTIFICATE")
+    for data, name, kind, said in (
+        (b"\xfe\xed\xfe\xed", "store", "JKS", "JKS"),
+        (b"nothing", "store.pem", "JKS", "PEM"),
+        (b"nothing", "store.p12", "", "PKCS12"),
+        (pem, "store", "PKCS12", "PKCS12"),
+        (own, "store", "", "password"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            pem_of(data, name, kind, "another")
 
 
 def test_lines_of_jaas() -> None:
