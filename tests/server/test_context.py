@@ -85,3 +85,24 @@ def test_it_is_taken_where_all_are_well() -> None:
     context.take_states({NAME: PartitionState(1, 3, (1, 2), 5, version=2, incarnations=(101, 102))})
     with patch.object(Context, "election_input", side_effect=AssertionError):
         assert context.decide(NAME) is None
+
+
+def test_a_stray_log_is_of_the_very_topic_on_a_broker_without_a_replica_of_it() -> None:
+    """What a broker had when its replica was removed, and it was away."""
+    config = BrokerConfig.parse({"broker.id": "1", "zookeeper.connect": "127.0.0.1:1"})
+    context = Context(config, lambda: 0.0)
+    for topic, topic_id, replicas in (
+        ("t", TOPIC_ID, (1, 2)),
+        ("other", uuid.UUID(int=8), (1,)),
+        ("u", TOPIC_ID, (3,)),
+    ):
+        context.topics[topic] = Topic(topic, topic_id, {0: replicas}, 0, 0)
+    known = context.brokers[3] = KnownBroker(Registration(Broker(3, "host", 9092), 103, 3, 0, 0))
+    facts = {TopicPartition(topic, 0): Facts(TOPIC_ID, True) for topic in ("t", "other", "u", "unknown")}
+    known.facts = facts  # type: ignore[assignment]
+    assert context.find_stray_logs(3) == {NAME}
+    assert context.stray[NAME] == {3}
+    context.begin_deletion(context.topics["t"])
+    assert not context.is_stray(3, NAME), "its deletion removes the log"
+    known.facts = {}
+    assert context.find_stray_logs(3) == set() and context.stray[NAME] == set()
