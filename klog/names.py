@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Iterable
-from typing import AnyStr, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import AnyStr, NamedTuple, TypeVar
 from uuid import UUID
 
 from klog.errors import InvalidTopic, UsageError
@@ -29,6 +29,8 @@ TAIL_GROUP = "klog-tail"
 
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 
+T = TypeVar("T")
+
 
 class TopicPartition(NamedTuple):
     """One partition of one topic; prints as its folder's name, ``<topic>-<partition>``."""
@@ -38,6 +40,23 @@ class TopicPartition(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+
+def nested(partitions: Mapping[TopicPartition, T]) -> dict[str, dict[str, T]]:
+    """``{"topic": {"0": value}}``, as JSON has partitions; in their order."""
+    found: dict[str, dict[str, T]] = {}
+    for one in sorted(partitions):
+        found.setdefault(one.topic, {})[str(one.partition)] = partitions[one]
+    return found
+
+
+def unnested(topics: Mapping[str, Mapping[str, T]]) -> dict[TopicPartition, T]:
+    """And back. ValueError, TypeError or AttributeError for anything else."""
+    return {
+        TopicPartition(topic, int(partition)): value
+        for topic, partitions in topics.items()
+        for partition, value in partitions.items()
+    }
 
 
 def host_port(host: str, port: int) -> str:

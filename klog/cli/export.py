@@ -17,7 +17,7 @@ from klog.cli.error_report import show
 from klog.cli.flags import argument, duration, flag
 from klog.cli.invocation import Invocation
 from klog.cli.name_values import pairs
-from klog.cli.progress import counting
+from klog.cli.progress import Done, counting, progress
 from klog.cli.spark_flags import (
     SHIPPED,
     Catalog,
@@ -128,7 +128,7 @@ async def run(
     starting Spark. With `--follow` it continues, one row per committed batch; Ctrl-C or SIGTERM ends it after the
     current batch, with exit code 0.
     """
-    from klog.export.progress import timed
+    from klog.export.run import how_far, timed
     from klog.export.status import waiting_bytes
     from klog.export.stores import open_store
     from klog.export.undecodable import UndecodableLimit
@@ -174,7 +174,7 @@ async def run(
         unsafe_single_writer=unsafe_single_writer,
         on_step=timed(lambda step: invocation.detail(f"export: {step}")),
         on_note=cache(invocation.say),  # once: with --follow each batch may say the same
-        on_progress=_progress_line(invocation),
+        watching=lambda writer, job: progress(invocation, lambda: Done(*how_far(writer, job)), unit="messages"),
     )
     if undecodable_to is not None and not dry_run:
         invocation.check_may_change()
@@ -263,18 +263,6 @@ def _telling(
         return rows
 
     return one
-
-
-def _progress_line(invocation: Invocation) -> Callable[[str], None] | None:
-    """Shows a line on stderr in place of the one before; None where no person looks at it."""
-    if invocation.shared.verbose or not invocation.can_draw:
-        return None
-
-    def show(text: str) -> None:
-        invocation.has_shown = True
-        invocation.draw_line(text)
-
-    return show
 
 
 async def _follow(

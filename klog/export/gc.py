@@ -46,7 +46,6 @@ def find_garbage(root: str | Store, *, older_than_s: float = STAGING_TTL_S) -> l
     found = [
         ("staging" if place.by_rename else "orphan", folder, store.touched_s(folder)) for folder in place.uncommitted()
     ]
-    found += [("orphan", folder, store.touched_s(folder)) for folder in place.orphans()]
     found += [("replaced", folder, at_s) for folder, at_s in _replaced(place)]
     names = [name for name in store.names("_klog") if _TEMPORARY.fullmatch(name)]
     if names:
@@ -79,7 +78,7 @@ def collect(
     for row in rows:
         if row.path in still:
             on_step("removing")
-            place.store.remove(row.path)
+            place.remove_unused(row.path)
             removed.append(row)
             count.done += row.bytes
             on_step("removed")

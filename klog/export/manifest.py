@@ -19,7 +19,7 @@ from typing import Any
 
 from klog import __version__
 from klog.errors import Refused
-from klog.names import TopicPartition
+from klog.names import TopicPartition, nested, unnested
 
 LAYOUT = 3
 FIRST_FORMAT = "parquet"
@@ -74,7 +74,7 @@ class ExportIdentity:
                 raise ValueError(f"{_layout(value)} reads those of 0.2 and later: export to another folder")
             return cls(
                 topic_ids={topic: about["id"] for topic, about in value["topics"].items()},
-                initial={one: int(about["from"]) for one, about in _flat(value["topics"])},
+                initial={one: int(about["from"]) for one, about in _flat(value["topics"]).items()},
                 **{name: value[name] for name in _OF_IDENTITY},
                 **{name: value[name] for name in _OPTIONAL if name in value},
             )
@@ -214,7 +214,7 @@ class Manifest:
                         int(about["to"]),
                         **{name: about[name] for name in _PARTITION_KEYS},
                     )
-                    for one, about in _flat(value["topics"])
+                    for one, about in _flat(value["topics"]).items()
                 },
                 gaps=tuple(Gap(*(gap[name] for name in _GAP_KEYS)) for gap in value["gaps"]),
                 windows={(one["topic"], one["start_ms"]): one["messages"] for one in value["windows"]},
@@ -252,23 +252,14 @@ def sha256(data: bytes) -> str:
 
 
 def _nest(topic_ids: Mapping[str, str | None], partitions: Mapping[TopicPartition, Any]) -> dict[str, Any]:
+    found = nested(partitions)
     return {
-        topic: {
-            "id": topic_id,
-            "partitions": {
-                str(one.partition): about for one, about in sorted(partitions.items()) if one.topic == topic
-            },
-        }
-        for topic, topic_id in sorted(topic_ids.items())
+        topic: {"id": topic_id, "partitions": found.get(topic, {})} for topic, topic_id in sorted(topic_ids.items())
     }
 
 
-def _flat(topics: Mapping[str, Any]) -> list[tuple[TopicPartition, Any]]:
-    return [
-        (TopicPartition(topic, int(partition)), about)
-        for topic, one in topics.items()
-        for partition, about in one["partitions"].items()
-    ]
+def _flat(topics: Mapping[str, Any]) -> dict[TopicPartition, Any]:
+    return unnested({topic: one["partitions"] for topic, one in topics.items()})
 
 
 def _dump(value: dict[str, Any]) -> bytes:

@@ -46,7 +46,8 @@ STAGING_TTL_S = 24 * 3600
 
 _BATCH = re.compile(r"batch=(\d{10,})")
 _WRITTEN = re.compile(r"(?:batch=)?(\d{10,})-([0-9a-f-]{36})")
-_ASIDE = re.compile(r"(\d{10,})-[0-9a-f-]{36}")
+_ASIDE = re.compile(r"(\d{10,})-([0-9a-f-]{36})")
+RUN_CHARS = 36
 _NUMBERED = re.compile(r"(\d{10,})\.json")
 _IDENTITY = "_klog/export.json"
 _CHECKPOINT = "_klog/checkpoint.json"
@@ -413,37 +414,23 @@ class ExportRoot:
             return
         if self._table is not None and self._table.has(staged.batch, staged.run):
             return  # an error has hidden that it was committed
-        self.store.remove(staged.folder)
-        self.store.remove(manifest_path(staged.run))
+        self.remove_unused(staged.folder)
+
+    def remove_unused(self, folder: str) -> None:
+        """Remove a folder that no batch uses, of a run that has not committed or with batches that were replaced, and
+        what those runs have put elsewhere.
+
+        The folder goes last: as long as anything is left of a run, it is there, and whoever removes it goes on.
+        """
+        runs = {folder[-RUN_CHARS:], *(file.path.rpartition(f"/{MARK}")[2] for file in self.store.walk(folder))}
         if self.by_rename:
-            self.remove_aside(staged.batch, staged.run)
-
-    def remove_aside(self, batch: int, run: str) -> None:
-        """Remove a run's folder in ``batches``, unless its data is committed (even if the store gave an error)."""
-        if self.store.read(f"data/batch={batch:010d}/{MARK}{run}") is None:
-            self.store.remove(aside(batch, run))
-
-    def orphans(self) -> list[str]:
-        """Folders in ``batches`` that no batch uses, relative to the root: of runs that did not commit, and of batches
-        that were merged."""
-        if not self.by_rename:
-            return []
-        entries = self.store.names(BATCHES)  # before the batches: one committed in between is in the second list
-        named: set[str] = set()
-        spoken: set[int] = set()
-        numbers = self.batch_numbers()
-        for batch in numbers:
-            manifest, _ = self.committed(batch)
-            named.add(aside(batch, manifest.run))
-            spoken |= set(range(manifest.first_batch, batch + 1))
-        last = max(numbers, default=-1)
-        found = []
-        for name in entries:
-            match = _ASIDE.fullmatch(name)
-            # Keep the manifest of a missing batch: it may be all that is left of it.
-            if match and f"{BATCHES}/{name}" not in named and (int(match[1]) in spoken or int(match[1]) > last):
-                found.append(f"{BATCHES}/{name}")
-        return found
+            for match in filter(None, map(_ASIDE.fullmatch, self.store.names(BATCHES))):
+                mark = f"data/batch={match[1]}/{MARK}{match[2]}"  # it may be committed, even if the store gave an error
+                if match[2] in runs and self.store.read(mark) is None:
+                    self.store.remove(f"{BATCHES}/{match[0]}")
+        else:
+            self.store.remove(manifest_path(folder[-RUN_CHARS:]))
+        self.store.remove(folder)
 
     def uncommitted(self) -> list[str]:
         """The folders of runs, live or dead, that have not committed; relative to the root."""
@@ -470,9 +457,7 @@ class ExportRoot:
         oldest = time.time() - ttl_s
         removed = [folder for folder in self.uncommitted() if self.store.touched_s(folder) < oldest]
         for folder in removed:
-            self.store.remove(folder)
-            if match := _WRITTEN.fullmatch(folder.removeprefix("data/")):
-                self.store.remove(manifest_path(match[2]))
+            self.remove_unused(folder)
         return removed
 
     def flush(self, staged: Staged, manifest: Manifest) -> str:

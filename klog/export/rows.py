@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from klog.names import TopicPartition, nested
 from klog.render.columns import MayFail
 
 
@@ -39,11 +40,8 @@ class SparkOption:
 
 def spark_options(rows: Sequence[ExportedRange]) -> list[SparkOption]:
     """What these ranges are as startingOffsets and endingOffsets, with the partitions that have something new."""
-    starts: dict[str, dict[str, int]] = {}
-    ends: dict[str, dict[str, int]] = {}
-    for row in rows:
-        starts.setdefault(row.topic, {})[str(row.partition)] = row.from_
-        ends.setdefault(row.topic, {})[str(row.partition)] = row.to
+    starts = nested({TopicPartition(row.topic, row.partition): row.from_ for row in rows})
+    ends = nested({TopicPartition(row.topic, row.partition): row.to for row in rows})
     assigned = {topic: sorted(map(int, partitions)) for topic, partitions in starts.items()}
     return [
         SparkOption(name, json.dumps(value))

@@ -7,7 +7,9 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -21,7 +23,6 @@ from klog.export.files import FORMATS
 from klog.export.manifest import FIRST_FORMAT, ExportedPartition, ExportIdentity, Gap, Manifest, now
 from klog.export.partitioning import Partitioning
 from klog.export.positions import NAMED_MAX, Limits, resolve
-from klog.export.progress import watching
 from klog.export.root import ExportRoot, Staged
 from klog.export.rows import ExportedRange
 from klog.export.stores.store import Store
@@ -36,6 +37,34 @@ STEPS = ("planned", "started", "staged", "written", "counted", "flushed", "commi
 
 DecodePlan = Callable[[RawCluster, Sequence[str], dict[str, Any] | None, bool], dict[str, Any]]
 """(cluster, topics, the export's decoding so far, whether it is a table) -> the decoding to record in the identity."""
+
+
+Watching = Callable[[BatchWriter, WriteJob], AbstractContextManager[None]]
+
+
+def how_far(writer: BatchWriter, job: WriteJob) -> tuple[float, int, str]:
+    """Messages written and in all, and what else a person may know; another thread may ask."""
+    total = job.messages
+    if total is None:  # by brokers that cannot count, whose offsets are consecutive
+        total = sum(one.to_offset - one.from_offset for one in job.ranges)
+    try:
+        fraction = writer.fraction
+    except Exception:  # an error of the display must not end the export
+        fraction = None
+    return (0, total, "starting") if fraction is None else (total * fraction, total, "")
+
+
+def timed(say: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> Callable[[str], None]:
+    """For ``on_step`` of a run: each step but the first, ``planned``, with the seconds since the one before it."""
+    before: float | None = None
+
+    def reached(step: str) -> None:
+        nonlocal before
+        now = clock()
+        say(step if step == "planned" or before is None else f"{step} in {now - before:.2f} s")
+        before = now
+
+    return reached
 
 
 class TableChoice(NamedTuple):
@@ -75,7 +104,7 @@ def run(
     fail_on_data_loss: bool = True,
     on_step: Callable[[str], None] = lambda step: None,
     on_note: Callable[[str], None] = lambda text: None,
-    on_progress: Callable[[str], None] | None = None,
+    watching: Watching = lambda writer, job: nullcontext(),
 ) -> list[ExportedRange]:
     """Export the new messages of ``topics`` (by default: of all topics of the export) and commit them as one batch.
 
@@ -87,7 +116,7 @@ def run(
     to hold the rows against it. ``fail_on_data_loss=False``: offsets that retention removed before they were
     exported become gaps in the manifest, and the run does not fail. ``checksum``: the manifest gets checksums of the
     messages. ``on_step`` is called with each of STEPS. ``on_note`` is called with a sentence for each deviation
-    from the request. ``on_progress``: as `klog.export.progress.watching` reports the writing.
+    from the request. ``watching``: what is around the writing, and may ask `how_far` it is.
 
     Raises UsageError for an unknown format, and if the first run is to begin beyond the end of a partition; Refused if
     the root is not an export, or is one of another topic or cluster; UnknownTopicOrPartition; OffsetOutOfRange if
@@ -149,9 +178,7 @@ def run(
             if not plan.moves:
                 return []
             summed = checksum or known.table is not None  # a table's batch has a receipt, and others write to the table
-            rows = _export(
-                place, cluster, bootstrap, plan, writer, max_file_bytes, summed, on_step, on_note, on_progress
-            )
+            rows = _export(place, cluster, bootstrap, plan, writer, max_file_bytes, summed, on_step, on_note, watching)
             if rows is not None:
                 return rows
 
@@ -319,7 +346,7 @@ def _export(
     checksum: bool,
     on_step: Callable[[str], None],
     on_note: Callable[[str], None],
-    on_progress: Callable[[str], None] | None,
+    watching: Watching,
 ) -> list[ExportedRange] | None:
     """Write, count, flush, commit. None if another run committed this batch first."""
     started_at = now()
@@ -339,7 +366,7 @@ def _export(
             checksum=checksum,
             messages=None if None in counts else sum(count or 0 for count in counts),
         )
-        with watching(writer, job, on_progress):
+        with watching(writer, job):
             return writer.write(job)
 
     def fill(staged: Staged) -> Manifest:

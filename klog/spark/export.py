@@ -173,9 +173,6 @@ class SparkWriter(_OnSpark):
         with translating():
             frame = self.spark.read.format("klog").options(**source_options(job)).load()
             write_frame(frame, job)
-        for stored in job.store.walk(job.folder):
-            if stored.path.rpartition("/")[2].startswith(("_", ".")):
-                job.store.remove(stored.path)  # Spark's marks and sums
         return WriteResult()
 
 

@@ -15,6 +15,7 @@ from klog.export.batch_writer import FileLayout, WriteJob
 from klog.export.files.json_values import DAY_MAX, DAY_MIN
 from klog.export.files.orc import TIMESTAMP_US_MAX
 from klog.export.partitioning import TIMES
+from klog.export.stores.store import Store
 
 AVRO = "org.apache.spark.sql.avro.AvroFileFormat"
 """In Spark itself; the name ``avro`` needs a package that Spark's wheel does not have."""
@@ -40,8 +41,16 @@ def write_frame(frame: Any, job: WriteJob) -> None:
     records = _records_a_file(job)
     if records is not None:
         writer = writer.option("maxRecordsPerFile", str(records))
-    with readable_times(frame.sparkSession):
-        writer.format(format_class(layout.format)).save(job.store.location(job.folder))
+    save(writer, layout.format, frame.sparkSession, job.store, job.folder)
+
+
+def save(writer: Any, format: str, session: Any, store: Store, folder: str) -> None:
+    """What a DataFrameWriter writes as files of a folder, and nothing of Spark's own beside them."""
+    with _readable_times(session):
+        writer.format(format_class(format)).save(store.location(folder))
+    for stored in store.walk(folder):
+        if stored.path.rpartition("/")[2].startswith(("_", ".")):
+            store.remove(stored.path)  # Spark's marks and sums
 
 
 def format_class(name: str) -> str:
@@ -58,7 +67,7 @@ def _with_empty_headers(frame: Any) -> Any:
 
 
 @contextmanager
-def readable_times(session: Any) -> Iterator[None]:
+def _readable_times(session: Any) -> Iterator[None]:
     """Times in Parquet as everybody reads them, also where a session was started for older readers."""
     name = "spark.sql.parquet.outputTimestampType"
     before = session.conf.get(name)

@@ -10,7 +10,7 @@ from typing import Any
 from klog.client.raw_fetch import Range
 from klog.config.units import worded_duration_ms
 from klog.errors import UsageError
-from klog.names import TopicPartition
+from klog.names import TopicPartition, unnested
 
 _OF_JAVA = re.compile(r"\\[pP0].?|&&|\[\^?\]?[^][]*\[|\(\?\w*x")
 """What Python has not, or takes for something else, outside of escapes: properties, octal codes, intersections, classes
@@ -65,11 +65,7 @@ def offsets(name: str, text: str) -> dict[TopicPartition, int]:
     """``{"topic": {"0": 23, "1": -1}}``."""
     value = as_json(name, text)
     try:
-        return {
-            TopicPartition(topic, int(partition)): int(offset)
-            for topic, partitions in value.items()
-            for partition, offset in partitions.items()
-        }
+        return {one: int(offset) for one, offset in unnested(value).items()}
     except (AttributeError, TypeError, ValueError):
         raise UsageError(f'option "{name}": {text!r} is not like {{"topic": {{"0": 23, "1": -1}}}}') from None
 

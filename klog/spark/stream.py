@@ -289,16 +289,9 @@ def shares(waiting: Mapping[H, int], limit: int) -> dict[H, int]:
     if len(there) >= limit:
         most = sorted(there, key=lambda one: there[one], reverse=True)[:limit]
         return dict.fromkeys(most, 1)
-    exact = {one: divmod(count * limit, total) for one, count in there.items()}
-    found = {one: max(whole, 1) for one, (whole, _) in exact.items()}
-    left = limit - sum(found.values())
-    by_remainder = sorted((one for one in exact if exact[one][0]), key=lambda one: exact[one][1], reverse=True)
-    for one in by_remainder[: max(left, 0)]:
-        found[one] += 1
-    for one in sorted(found, key=lambda one: found[one], reverse=True):  # what the smallest got is the largest's
-        if left >= 0:
-            break
-        taken = min(found[one] - 1, -left)
-        found[one] -= taken
-        left += taken
+    found, left = {}, limit
+    for one in sorted(there, key=lambda one: there[one]):  # the smallest first: what it gets more, the larger ones lack
+        found[one] = max(1, there[one] * left // total)
+        left -= found[one]
+        total -= there[one]
     return found

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from klog.errors import Refused
-from klog.names import TopicPartition
+from klog.names import TopicPartition, nested, unnested
 
 
 @dataclass(frozen=True)
@@ -31,9 +31,9 @@ class StreamOffsets:
 
     def to_json(self) -> dict[str, Any]:
         """Always in the same order: Spark compares offsets as text."""
-        found: dict[str, Any] = {"offsets": _nested(self.offsets), "topicIds": dict(sorted(self.topic_ids.items()))}
+        found: dict[str, Any] = {"offsets": nested(self.offsets), "topicIds": dict(sorted(self.topic_ids.items()))}
         if self.added:
-            found["added"] = _nested(self.added)
+            found["added"] = nested(self.added)
         if self.initial:
             found["initial"] = True
         return found
@@ -60,16 +60,5 @@ def is_recreated(known: str | None, found: str | None) -> bool:
     return known is not None and found is not None and known != found
 
 
-def _nested(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
-    found: dict[str, dict[str, int]] = {}
-    for one, offset in sorted(offsets.items()):
-        found.setdefault(one.topic, {})[str(one.partition)] = offset
-    return found
-
-
 def _flat(value: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, int]:
-    return {
-        TopicPartition(str(topic), int(partition)): int(offset)
-        for topic, partitions in value.items()
-        for partition, offset in partitions.items()
-    }
+    return {one: int(offset) for one, offset in unnested(value).items()}

@@ -18,7 +18,7 @@ from klog.export.file_statistics import count_files
 from klog.export.manifest import ExportIdentity, Manifest, now
 from klog.export.root import ExportRoot, Staged
 from klog.export.run import TableChoice, check_fixed, check_table, of_table
-from klog.spark.frames import COMPRESSION, readable_times
+from klog.spark.frames import COMPRESSION, save
 from klog.spark.running import hadoop
 from klog.streams.batch import Batch
 
@@ -76,12 +76,8 @@ class ExportSink:
         started_at = now()
 
         def fill(staged: Staged) -> Manifest | None:
-            with readable_times(batch.session):
-                writer = frame.write.mode("append").option("compression", COMPRESSION[FORMAT])
-                writer.format(FORMAT).save(place.store.location(staged.folder))
-            for stored in place.store.walk(staged.folder):
-                if stored.path.rpartition("/")[2].startswith(("_", ".")):
-                    place.store.remove(stored.path)  # Spark's marks and sums
+            writer = frame.write.mode("append").option("compression", COMPRESSION[FORMAT])
+            save(writer, FORMAT, batch.session, place.store, staged.folder)
             files = count_files(place.store, staged.folder)
             for empty in (one for one in files if not one.messages):
                 place.store.remove(f"{staged.folder}/{empty.path}")

@@ -83,6 +83,15 @@ def commands(document: str) -> list[Command]:
     return found
 
 
+def make_programs(folder: Path) -> Path:
+    """A folder for PATH in which there is this checkout's ``klog``."""
+    klog = folder / "bin" / "klog"
+    klog.parent.mkdir()
+    klog.write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" -P -m klog "$@"\n')
+    klog.chmod(0o755)
+    return klog.parent
+
+
 class Shell:
     """One bash, in a process group of its own, which is ended with all that it has started."""
 
@@ -92,11 +101,7 @@ class Shell:
         self.ports = ports
         self._acts: dict[str, str] = {}
         """From those of the document to those that were made."""
-        programs = folder / "bin"
-        programs.mkdir()
-        klog = programs / "klog"
-        klog.write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" -P -m klog "$@"\n')
-        klog.chmod(0o755)
+        programs = make_programs(folder)
         (folder / "work").mkdir()
         environment = {name: value for name, value in os.environ.items() if not name.startswith("KLOG_")}
         self._process = subprocess.Popen(

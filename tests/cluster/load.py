@@ -15,6 +15,8 @@ from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
+from tests.until import until
+
 WAIT_S = 40.0
 PER_BATCH = 10
 PAUSE_S = 0.025
@@ -114,13 +116,12 @@ class Load:
     def wait_for_more(self, more: int, partition: int | None = None, timeout_s: float = WAIT_S) -> None:
         """Until so many more have been acknowledged, in that partition or in all of them together."""
         wanted = self.count(partition) + more
-        deadline = time.monotonic() + timeout_s
-        while self.count(partition) < wanted:
+
+        def has_more() -> bool:
             self.check_alive()
-            assert time.monotonic() < deadline, (
-                f"{self.count(partition)} acknowledged, {wanted} wanted; given up: {self.failed[:3]}"
-            )
-            time.sleep(0.01)
+            return self.count(partition) >= wanted
+
+        until(has_more, lambda: f"{wanted} of {self.count(partition)}; given up: {self.failed[:3]}", timeout_s)
 
     def forget_gaps(self) -> None:
         """The longest time without an acknowledgement counts from now on."""

@@ -228,6 +228,7 @@ def test_a_topic_that_a_broker_makes_is_the_act_of_who_named_it(three: RunningCl
         (act,) = remembered(three.zookeeper, made)
         assert (act.kind, act.actor.host) == ("topic-create", "127.0.0.1") and act.actor.request is not None
         assert act.actor.client.startswith(acts.AUTO_CREATE) and act.actor.client.endswith(" shop")
+        assert len(three.partitions(made)[0].replica_nodes) == 3, "the brokers' default factor"
 
 
 def test_no_act_is_missing_after_brokers_were_killed(three: RunningCluster, topic: str) -> None:

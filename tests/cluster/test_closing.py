@@ -24,6 +24,7 @@ from tests.cli.runner import klog
 from tests.cluster.load import judge, load, read
 from tests.cluster.replica_bytes import differing, extent, folder_of, segments
 from tests.cluster_fixture import RunningCluster
+from tests.until import until
 
 PARTITIONS = 3
 ONE_FAILOVER_S = 10.0
@@ -66,11 +67,12 @@ def wait_for(read: dict[int, list[tuple[int, bytes]]], whole: dict[int, list[tup
     """Until a consumer that read along has all of it. It may have read some twice: librdkafka, whose partition has lost
     its leader, sometimes begins again where it was assigned, or resets its offset. That the log has each once, `judge`
     finds out."""
-    deadline = time.monotonic() + 20
-    while any(set(read[one]) < set(whole[one]) for one in whole) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    for one in whole:
-        assert set(read[one]) == set(whole[one]), (one, sorted(set(whole[one]) ^ set(read[one]))[:5])
+    for one, messages in whole.items():
+        until(
+            lambda one=one, all_=set(messages): set(read[one]) >= all_,  # type: ignore[misc]
+            lambda one=one, all_=set(messages): f"{one}: {sorted(all_ - set(read[one]))[:5]}",  # type: ignore[misc]
+        )
+        assert set(read[one]) == set(messages)
 
 
 def are_alike(cluster: RunningCluster, topic: str, partition: int) -> bool:

@@ -7,13 +7,13 @@ topic with ``min.insync.replicas`` of 2, and a stock producer with acks=all that
 from __future__ import annotations
 
 import secrets
-import time
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Message, Producer
 
 from tests.faults.cluster import FaultCluster
+from tests.until import until
 
 LAG_MS = 3000
 WITHIN_S = 40.0
@@ -50,10 +50,12 @@ def test_what_no_follower_reaches_is_led_by_another_and_acks_of_all_go_on(tmp_pa
         both = [*away, *((there, here) for here, there in away)]
         cluster.network.cut(both)
         acknowledged(cluster, topic, "while it is cut off")
-        deadline = time.monotonic() + WITHIN_S
-        while (found := cluster.state(topic, 0))[0] not in others or set(found[1]) != set(others):
-            assert time.monotonic() < deadline, f"{found}: {others} are to lead, and to be in sync"
-            time.sleep(0.05)  # nobody tells of it but through the brokers that are apart
+
+        def is_theirs() -> bool:
+            leader, in_sync = cluster.state(topic, 0)[:2]
+            return leader in others and set(in_sync) == set(others)
+
+        until(is_theirs, f"{others} lead, and are in sync", WITHIN_S)
         assert cluster.controller() in others
         assert cluster.registered() == set(cluster.nodes)
         cluster.network.heal(both)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import pytest
 from kazoo.client import KazooClient
@@ -22,6 +21,7 @@ from tests.cluster_fixture import RunningCluster
 from tests.server.asking import ask, error, offsets
 from tests.server.test_admin import BAD_REQUEST, DELETION_DISABLED
 from tests.tools.verbs import check, make_topic, own_settings, run, send
+from tests.until import until
 from tests.zookeeper_fixture import session_of
 
 
@@ -200,12 +200,10 @@ def broker_knows(broker: RunningBroker, topic: str) -> int:
 
 def wait(holds: Callable[[], object], within_s: float = 60.0) -> None:
     """Until it holds; what is not known to the broker yet does not hold yet."""
-    deadline = time.monotonic() + within_s
-    while True:
-        try:
-            if holds():
-                return
-        except (KlogError, AssertionError):
-            pass
-        assert time.monotonic() < deadline, "in vain"
-        time.sleep(0.02)
+
+    def held() -> object:
+        with suppress(KlogError, AssertionError):
+            return holds()
+        return False
+
+    until(held, timeout_s=within_s)

@@ -35,23 +35,3 @@ def test_the_leader_hangs(three: RunningCluster, topic: str, record_property: Re
     record_property("longest_s_without_ack", round(running.longest_gap_s(), 3))
     judge(running, three.bootstrap)
     assert_identical(three, topic)
-
-
-def test_the_controller_is_killed(three: RunningCluster, topic: str, record_property: Record) -> None:
-    """A partition that it led moves; one that it did not lead is not disturbed."""
-    controller = three.controller()
-    other = next(one for one in three.brokers if one != controller)
-    third = next(one for one in three.brokers if one not in (controller, other))
-    three.create(topic, assignment=[[controller, other, third], [other, third, controller]])
-    with load(three.bootstrap, topic, 2) as running:
-        three.kill(controller)
-        running.wait_for_more(30, partition=0)
-        running.wait_for_more(30, partition=1)
-        record_property("longest_s_without_ack_led_by_it", round(running.longest_gap_s(0), 3))
-        record_property("longest_s_without_ack_of_another", round(running.longest_gap_s(1), 3))
-        assert three.leader_of(topic, 1) == other
-        assert three.controller() in (other, third)
-        three.start(controller)
-        three.wait_in_sync(topic)
-    judge(running, three.bootstrap)
-    assert_identical(three, topic, partitions=2)

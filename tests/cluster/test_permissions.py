@@ -58,14 +58,7 @@ def test_brokers_need_no_permission_and_changes_reach_all_of_them(
         for number, broker in enumerate(brokers):  # one of them is the controller, the others forward it
             allow(session, TOPIC._replace(name=f"t{number}"), Operation.CREATE, Operation.WRITE)
             until(lambda b=broker, n=number: code_of_metadata(b, f"t{n}") == 3)  # type: ignore[misc]
-            made = {
-                "name": f"t{number}",
-                "num_partitions": 1,
-                "replication_factor": 3,
-                "assignments": [],
-                "configs": [],
-            }
-            assert error(ask(broker.bootstrap, ApiKey.CREATE_TOPICS, 5, topics=[made]).topics[0]) == 0
+            assert cluster.try_create(f"t{number}", broker_id=broker.broker_id) == 0
         leader = cluster.wait_for_leader("t0")
         produce(cluster.brokers[leader].bootstrap, "t0", [values(3)])  # acks=all: three brokers replicate it
         cluster.wait_in_sync("t0")
@@ -121,64 +114,27 @@ def test_while_zookeeper_is_away_a_broker_decides_by_what_it_knows(
 def test_a_stock_client_manages_acls(make_broker: Callable[..., RunningBroker]) -> None:
     broker = make_broker(**{**GUARDED, "super.users": ME}).start()
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    read = AclBinding(
-        ResourceType.TOPIC,
-        "orders",
-        ResourcePatternType.PREFIXED,
-        "User:alice",
-        "*",
-        AclOperation.READ,
-        AclPermissionType.ALLOW,
-    )
-    group = AclBinding(
-        ResourceType.GROUP,
-        "g",
-        ResourcePatternType.LITERAL,
-        "User:alice",
-        "10.0.0.7",
-        AclOperation.ALL,
-        AclPermissionType.DENY,
-    )
-    for future in admin.create_acls([read, group]).values():
+    topic, group = ResourceType.TOPIC, ResourceType.GROUP
+    literal, prefixed = ResourcePatternType.LITERAL, ResourcePatternType.PREFIXED
+    to_read, all_of = (AclOperation.READ, AclPermissionType.ALLOW), (AclOperation.ALL, AclPermissionType.DENY)
+    anything = (None, None, AclOperation.ANY, AclPermissionType.ANY)
+    made = [
+        AclBinding(topic, "orders", prefixed, "User:alice", "*", *to_read),
+        AclBinding(group, "g", literal, "User:alice", "10.0.0.7", *all_of),
+    ]
+    for future in admin.create_acls(made).values():
         future.result(WITHIN_S)
-    every = AclBindingFilter(
-        ResourceType.ANY,
-        None,
-        ResourcePatternType.ANY,
-        None,
-        None,
-        AclOperation.ANY,
-        AclPermissionType.ANY,
-    )
-    assert set(admin.describe_acls(every).result(WITHIN_S)) == {read, group}
-    matching = AclBindingFilter(
-        ResourceType.TOPIC,
-        "orders-7",
-        ResourcePatternType.MATCH,
-        None,
-        None,
-        AclOperation.ANY,
-        AclPermissionType.ANY,
-    )
-    assert admin.describe_acls(matching).result(WITHIN_S) == [read]
+    every = AclBindingFilter(ResourceType.ANY, None, ResourcePatternType.ANY, *anything)
+    assert set(admin.describe_acls(every).result(WITHIN_S)) == set(made)
+    matching = AclBindingFilter(topic, "orders-7", ResourcePatternType.MATCH, *anything)
+    assert admin.describe_acls(matching).result(WITHIN_S) == made[:1]
     (removed,) = admin.delete_acls([matching]).values()
-    assert removed.result(WITHIN_S) == [read]
-    assert admin.describe_acls(every).result(WITHIN_S) == [group]
-    bad = AclBinding(
-        ResourceType.TOPIC,
-        "t",
-        ResourcePatternType.LITERAL,
-        "alice",
-        "*",
-        AclOperation.READ,
-        AclPermissionType.ALLOW,
-    )
+    assert removed.result(WITHIN_S) == made[:1]
+    assert admin.describe_acls(every).result(WITHIN_S) == made[1:]
     with pytest.raises(KafkaException, match="User:alice"):
+        bad = AclBinding(topic, "t", literal, "alice", "*", *to_read)
         next(iter(admin.create_acls([bad]).values())).result(WITHIN_S)
     with session_of(broker.zookeeper) as session:
         kept = acts.read(session, acts.list_ids(session))
-        assert [one.acl for one in kept if one.kind == acls.ACL_ACT] == [
-            "topic:orders* (prefixed)",
-            "group:g",
-            "topic:orders* (prefixed)",
-        ]
+        named = ["topic:orders* (prefixed)", "group:g", "topic:orders* (prefixed)"]
+        assert [one.acl for one in kept if one.kind == acls.ACL_ACT] == named

@@ -1,4 +1,4 @@
-"""``klog topic config`` says what a change deletes or refuses, and asks before it makes the change."""
+"""``klog topic config`` says what a change deletes or refuses, asks before it makes the change, and then it holds."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+from confluent_kafka import KafkaError
+
 from tests.broker_fixture import RunningBroker
 from tests.cli.runner import Ran, klog
+from tests.cluster.load import try_produce
 from tests.cluster_fixture import RunningCluster
 from tests.tools.verbs import make_topic, send
 from tests.until import until
@@ -90,3 +93,16 @@ def test_settings_that_refuse_or_risk_acknowledged_messages_ask(
     assert shown.code == 0 and "one replica" in shown.stderr
     asked = config(three, topic, "unclean.leader.election.enable=true")
     assert asked.code == 2 and "are lost" in asked.error["message"]
+
+
+def test_a_setting_holds_at_once_on_every_broker(three: RunningCluster, topic: str) -> None:
+    """Each partition is led by another one."""
+    three.create(topic, assignment=[[1, 2, 3], [2, 3, 1], [3, 1, 2]])
+
+    def is_refused(partition: int) -> bool:
+        _, errors = try_produce(three.bootstrap, topic, [b"x" * 5000], partition)
+        return [one.code() for one in errors] == [KafkaError.MSG_SIZE_TOO_LARGE]
+
+    assert not any(map(is_refused, range(3)))
+    assert config(three, topic, "max.message.bytes=1000", "--yes").code == 0
+    three.wait_until(lambda: all(map(is_refused, range(3))), "each partition refuses what is too large now")

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import json
-import threading
 
 import pytest
 from confluent_kafka import Producer
@@ -17,18 +15,9 @@ from klog.tools.options import TailOptions
 from klog.tools.tail import tail
 from tests.cluster.load import produce
 from tests.cluster_fixture import RunningCluster
-from tests.tools.verbs import read
+from tests.tools.verbs import Arrivals, read
 
 ALL = parse_range("start:end")
-
-
-class Sink(io.BytesIO):
-    def __init__(self) -> None:
-        super().__init__()
-        self.has_something = threading.Event()
-
-    def flush(self) -> None:
-        self.has_something.set()
 
 
 def lines(*numbers: int) -> bytes:
@@ -70,18 +59,18 @@ def test_a_follower_shows_what_its_leader_does(three: RunningCluster, topic: str
 def test_what_comes_is_followed(three: RunningCluster, topic: str) -> None:
     three.create(topic, assignment=[[1, 2]])
     produce(three.bootstrap, topic, [b"before"])
-    sink = Sink()
 
-    async def follow() -> None:
+    async def follow() -> bytes:
+        arrivals = Arrivals()
         async with await Cluster.connect(three.bootstrap, source="the test") as cluster:
             options = TailOptions(replica=2, offset=parse_range("start"), count=101)
-            reading = asyncio.ensure_future(tail(cluster, [topic], options, sink))
-            assert await asyncio.to_thread(sink.has_something.wait, 30)
+            reading = asyncio.ensure_future(tail(cluster, [topic], options, arrivals))
+            await arrivals.wait_for(b"before")
             await asyncio.to_thread(produce, three.bootstrap, topic, [b"%d" % number for number in range(100)])
             await asyncio.wait_for(reading, 30)
+        return arrivals.getvalue()
 
-    asyncio.run(follow())
-    assert sink.getvalue() == b"before\n" + lines(*range(100))
+    assert asyncio.run(follow()) == b"before\n" + lines(*range(100))
 
 
 def test_a_broker_without_a_replica_is_told_from_one_that_is_not_there(three: RunningCluster, topic: str) -> None:

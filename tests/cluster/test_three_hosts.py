@@ -9,8 +9,6 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -20,7 +18,7 @@ import pytest
 from klog.coordination import embedded
 from klog.coordination.process import ProcessId, with_arguments
 from tests.cluster import network
-from tests.cluster.doc_runner import FOLDER, ROOT
+from tests.cluster.doc_runner import FOLDER, ROOT, make_programs
 from tests.cluster.load import Load, judge
 from tests.cluster.network import Network
 
@@ -35,11 +33,7 @@ class Hosts:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.network = Network(3)
-        programs = folder / "bin"
-        programs.mkdir()
-        klog = programs / "klog"
-        klog.write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" -P -m klog "$@"\n')
-        klog.chmod(0o755)
+        make_programs(folder)
         for host in self.network.hosts:
             self.home(host).mkdir()
 
@@ -136,30 +130,27 @@ def test_the_document_on_three_hosts(hosts: Hosts) -> None:
 
     running = hosts.network.on(1, lambda: Load(bootstrap, "clicks", 3, **{"socket.timeout.ms": SILENCE_MS}))
     try:
-        wait_for_more(hosts, running, 100)
+        wait_for_more(running, 100)
         hosts.kill(3)
-        wait_for_more(hosts, running, 200)
+        wait_for_more(running, 200)
         hosts.run(1, f"klog topic create one-is-dead -B {bootstrap} --replication-factor 2 --timeout 60s")
         hosts.run(3, procedure("on each"))
         hosts.run(1, f"klog status topics zookeeper --wait 60s -B {bootstrap}")
         hosts.network.cut_off(2)
-        wait_for_more(hosts, running, 200)
+        wait_for_more(running, 200)
         hosts.run(1, f"klog topic create one-is-cut-off -B {bootstrap} --replication-factor 2 --timeout 60s")
         hosts.network.heal(2)
         hosts.run(2, f"klog status topics zookeeper --wait 60s -B {bootstrap}")
-        wait_for_more(hosts, running, 100)
+        wait_for_more(running, 100)
         running.stop()
     except BaseException:
+        print(hosts.logs())
         running.abandon()
         raise
     hosts.network.on(3, lambda: judge(running, bootstrap))
 
 
-def wait_for_more(hosts: Hosts, running: Load, more: int) -> None:
+def wait_for_more(running: Load, more: int) -> None:
     """In every partition."""
-    wanted = {partition: running.count(partition) + more for partition in range(3)}
-    deadline = time.monotonic() + WAIT_S
-    while any(running.count(partition) < count for partition, count in wanted.items()):
-        running.check_alive()
-        assert time.monotonic() < deadline, f"in vain; given up: {running.failed[:3]}\n{hosts.logs()}"
-        time.sleep(0.02)
+    for partition in range(3):
+        running.wait_for_more(more, partition, WAIT_S)

@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -28,6 +29,7 @@ from klog.coordination.zookeeper import ZooKeeper
 from klog.record.records import Record
 from tests.broker_fixture import ROOT, RunningBroker
 from tests.spark.quick_java import spark_environment
+from tests.until import until
 
 Given = TypeVar("Given")
 
@@ -110,13 +112,13 @@ class TopicOnBroker:
 
     def made_again(self) -> TopicOnBroker:
         """Once its deletion is done everywhere: only then is the name free."""
-        deadline = time.monotonic() + 30
-        while True:
-            try:
+
+        def made() -> TopicOnBroker | None:
+            with suppress(KafkaException):
                 return TopicOnBroker(self.bootstrap, self.name, self.partitions)
-            except KafkaException:
-                assert time.monotonic() < deadline, f"{self.name} cannot be made again"
-                time.sleep(0.05)
+            return None
+
+        return until(made, f"{self.name} is made again")  # type: ignore[return-value]
 
     def grow(self, partitions: int) -> None:
         admin = AdminClient({"bootstrap.servers": self.bootstrap})

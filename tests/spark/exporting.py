@@ -1,7 +1,8 @@
-"""Exports of a test's topic without Spark, and what `klog export verify` finds in one."""
+"""Exports of a test's topic without Spark: what is in one, and what `klog export verify` finds there."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,6 +11,9 @@ from unittest.mock import patch
 
 import pytest
 
+from klog.export.batch_writer import is_undecodable
+from klog.export.files import read_stored
+from klog.export.root import ExportRoot
 from klog.export.rows import ExportedRange
 from klog.export.run import TableChoice, run
 from klog.export.stores.store import Store
@@ -31,6 +35,20 @@ def states(root: Path | str | Store, topic: TopicOnBroker | None = None) -> list
     """Of each partition, and of each problem; with the topic, the brokers are asked too."""
     where = str(root) if isinstance(root, Path) else root
     return [row.state for row in verify(None if topic is None else topic.bootstrap, where)]
+
+
+def rows_of(root: Path, *, undecodable: bool = False) -> list[dict[str, Any]]:
+    """What is in the files that the manifests name, of any format, by partition and offset: messages, or beside them
+    those that could not be decoded."""
+    place = ExportRoot(str(root))
+    rows: list[dict[str, Any]] = []
+    for batch in place.batches():
+        manifest, _ = place.manifest(batch)
+        for path in (one.path for one in manifest.files if is_undecodable(one.path) is undecodable):
+            for found in read_stored(place.store, place.file_path(manifest, path), None):
+                rows += found.to_pylist()
+    rows = [json.loads(row["line"]) if "line" in row else row for row in rows]
+    return sorted(rows, key=lambda row: (row["partition"], row["offset"]))
 
 
 def when(step: str, act: Callable[[], object]) -> Callable[[str], None]:

@@ -6,7 +6,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -16,6 +15,7 @@ import psutil
 import pyspark
 
 from tests.spark.quick_java import spark_environment
+from tests.until import until
 
 HOME = Path(pyspark.__file__).parent
 START_S = 90
@@ -55,14 +55,14 @@ class Server:
 
     def found(self) -> re.Match[str]:
         """What its log says once it is up."""
-        deadline = time.monotonic() + START_S
-        while True:
-            match = self._up.search(self.log.read_text(errors="replace"))
-            if match:
-                return match
-            assert self.process.poll() is None, self.log.read_text()[-3000:]
-            assert time.monotonic() < deadline, self.log.read_text()[-3000:]
-            time.sleep(0.05)
+
+        def match() -> re.Match[str] | None:
+            has_ended = self.process.poll() is not None
+            found = self._up.search(self.log.read_text(errors="replace"))
+            assert found or not has_ended, self.log.read_text()[-3000:]
+            return found
+
+        return until(match, lambda: self.log.read_text()[-3000:], START_S)  # type: ignore[return-value]
 
     def executors(self) -> list[psutil.Process]:
         """The executors' processes, if this is a worker."""

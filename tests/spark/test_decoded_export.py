@@ -9,14 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import fastavro
-import pyarrow as pa
 import pytest
 
-from klog.client.raw_fetch import RawCluster
 from klog.coordination.schemas import AVRO, SchemaRegistry
 from klog.errors import Refused, UsageError
 from klog.export.compact import compact
-from klog.export.files import FORMATS, format_named
+from klog.export.files import FORMATS, read_stored
 from klog.export.listing import list_batches
 from klog.export.root import ExportRoot
 from klog.export.status import status
@@ -29,6 +27,7 @@ from klog.spark.export import run_export
 from tests.rows import each
 from tests.spark import exporting
 from tests.spark.conftest import Message, NewTopic, TopicOnBroker
+from tests.spark.exporting import rows_of
 
 
 def record(name: str, *fields: dict[str, Any]) -> dict[str, Any]:
@@ -82,31 +81,6 @@ def export(
     return sum(row.messages or 0 for row in rows)
 
 
-def current_undecodable(root: Path, suffix: str) -> list[Path]:
-    place = ExportRoot(str(root))
-    folders = [(root / place.manifest_path(batch)).parent for batch in place.batches()]
-    return [path for folder in folders for path in folder.glob(f"_undecodable/*{suffix}")]
-
-
-def files_of(root: Path, format_: str, *, undecodable: bool) -> list[dict[str, Any]]:
-    """The rows of the export's files of one kind, by offset."""
-    kind = format_named(format_)
-    rows: list[dict[str, Any]] = []
-    for path in [*root.glob(f"data/batch=*/**/*{kind.SUFFIX}"), *current_undecodable(root, kind.SUFFIX)]:
-        if path.is_file() and ("_undecodable" in path.parts) is undecodable:
-            with path.open("rb") as source:
-                rows += [row for batch in kind.read(source, None) for row in batch.to_pylist()]
-    rows = [json.loads(row["line"]) if "line" in row else row for row in rows]
-    return sorted(rows, key=lambda row: row["offset"])
-
-
-def read_whole(path: Path, format_: str) -> list[pa.RecordBatch]:
-    if not path.name.endswith(format_named(format_).SUFFIX):
-        return []
-    with path.open("rb") as source:
-        return list(format_named(format_).read(source, None, thorough=True))
-
-
 @pytest.mark.parametrize("format_", FORMATS)
 def test_two_versions_and_garbage(registry: SchemaRegistry, new_topic: NewTopic, tmp_path: Path, format_: str) -> None:
     topic = new_topic()
@@ -138,7 +112,7 @@ def test_two_versions_and_garbage(registry: SchemaRegistry, new_topic: NewTopic,
     with pytest.raises(Refused, match="max_undecodable"):
         limit_of(ExportRoot(str(root)))
 
-    typed = files_of(root, format_, undecodable=False)
+    typed = rows_of(root)
     assert [row["schema_id"] for row in typed] == [second if n % 3 else first for n in range(200)] + [None]
     assert typed[-1]["record"] is None
     assert [row["record"]["page"] for row in typed[:-1]] == [f"/{number}" for number in range(200)]
@@ -147,7 +121,7 @@ def test_two_versions_and_garbage(registry: SchemaRegistry, new_topic: NewTopic,
     assert typed[1]["record"]["tags"] == ["a", "ü"]
     assert dict(typed[1]["record"]["counts"]) == {"x": 1, "y": None}
     assert str(typed[1]["record"]["at"])[:10] == "1970-01-01"
-    undecodable = files_of(root, format_, undecodable=True)
+    undecodable = rows_of(root, undecodable=True)
     if format_ != "json":
         assert [row["value"] for row in undecodable] == garbage
     assert [row["schema_id"] for row in undecodable] == [None, first, 2**31 - 1, second]
@@ -171,7 +145,7 @@ def test_a_field_that_is_not_written_is_null(registry: SchemaRegistry, new_topic
     later = register(registry, topic.name, record("Visit", {"name": "page", "type": "string"}))
     topic.produce([Message(None, frame(later, datum({"type": "string"}, "b")))])
     assert export(topic, root) == 1
-    found = [row["record"] for row in files_of(root, "parquet", undecodable=False)]
+    found = [row["record"] for row in rows_of(root)]
     assert found == [{"id": 0, "page": None}, {"id": 1, "page": "a"}, {"id": None, "page": "b"}]
 
 
@@ -206,7 +180,7 @@ def test_later_schemas_add_columns(registry: SchemaRegistry, new_topic: NewTopic
     send(registry, topic, FIRST, {"id": 3, "page": "c"})
     assert export(topic, root, on_note=notes.append) == 2
     assert len(notes) == 1 and str(root) in notes[0]
-    one, two, three = (row["record"] for row in files_of(root, "parquet", undecodable=False))
+    one, two, three = (row["record"] for row in rows_of(root))
     assert one == {"id": 1, "page": "a"}
     assert (two["tags"], two["took"]["member1"], dict(two["counts"])) == (["x"], 2.5, {"c": 1})
     assert (three["id"], three["took"]) == (3, None)
@@ -245,7 +219,7 @@ def test_a_later_run_goes_on_with_the_columns_that_were_asked_for(
     send(registry, topic, SECOND, value)
     assert export(topic, root, on_note=notes.append) == 1
     assert len(notes) == 1  # once, and not at each run
-    assert [row["record"] for row in files_of(root, "parquet", undecodable=False)] == [
+    assert [row["record"] for row in rows_of(root)] == [
         {"id": 1, "page": "a"},
         {"id": 2, "page": "b"},
         {"id": 2, "page": "b"},
@@ -285,21 +259,10 @@ def test_values_at_the_ends_of_their_types_can_be_written(
         root = tmp_path / format_
         rows = exporting.export(topic, root, decode=Decode("avro").plan, format=format_)
         assert sum(row.messages or 0 for row in rows) == 3
-        found = [batch for path in root.glob("data/batch=*/*") for batch in read_whole(path, format_)]
-        assert sum(batch.num_rows for batch in found) == 3
-
-
-def test_typed_files_have_the_columns_that_were_planned(registry: SchemaRegistry, new_topic: NewTopic) -> None:
-    topic = new_topic()
-    register(registry, topic.name, SECOND)
-    with RawCluster(topic.bootstrap) as cluster:
-        decode = Decode("avro").plan(cluster, [topic.name])
-    from klog.export.message_columns import SCHEMA
-    from klog.schemas.decoding.decoder import Decoding
-
-    typed = Decoding.from_json(decode).typed_schema(SCHEMA)
-    assert typed.names == [name for name in SCHEMA.names if name != "value"] + ["schema_id", "record"]
-    assert typed.field("record").type.field("at").type == pa.timestamp("us", "UTC")
+        place = ExportRoot(str(root))
+        paths = [place.file_path(place.manifest(0)[0], one.path) for one in place.manifest(0)[0].files]
+        read = [batch for path in paths for batch in read_stored(place.store, path, None, thorough=True)]
+        assert sum(batch.num_rows for batch in read) == 3
 
 
 def test_merged_batches_say_what_they_said(registry: SchemaRegistry, new_topic: NewTopic, tmp_path: Path) -> None:
@@ -314,11 +277,11 @@ def test_merged_batches_say_what_they_said(registry: SchemaRegistry, new_topic: 
         topic.produce([Message(b"\xff", frame(schema_id, datum(SECOND, value))) for value in values])
         topic.produce([Message(b"k", b"plain"), Message(b"k", None)])
         export(topic, root)
-    before = [files_of(root, "parquet", undecodable=which) for which in (False, True)]
+    before = [rows_of(root, undecodable=which) for which in (False, True)]
     assert [len(rows) for rows in before] == [6, 2]
     compact(str(root))
     assert len(list(root.glob("data/batch=*"))) == 1
-    assert [files_of(root, "parquet", undecodable=which) for which in (False, True)] == before
+    assert [rows_of(root, undecodable=which) for which in (False, True)] == before
 
 
 EVERY_TYPE: list[tuple[Any, Any]] = [
@@ -373,5 +336,5 @@ def test_spark_decodes_in_its_tasks_and_reads_every_type(
     assert (first.f7, first.f9, first.f10, first.f11, first.f12) == ("ü", "B", [1, None], {"a": "b"}, None)
     assert (first.f3, first.f13.member1, first.f14.a, str(first.f23)) == (2**40, "x", 1, "0.007")
     assert (first.f25, first.f26.days) == ("00000000-0000-0000-0000-000000000000", 0)
-    undecodable = files_of(root, "parquet", undecodable=True)
+    undecodable = rows_of(root, undecodable=True)
     assert [(row["value"], row["schema_id"]) for row in undecodable] == [(b"plain", None)] * 2

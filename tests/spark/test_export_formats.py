@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient
 
 import klog
 from klog.errors import Refused, StorageError, UsageError
-from klog.export.batch_writer import UNDECODABLE, FileLayout, WriteJob
+from klog.export.batch_writer import FileLayout, WriteJob
 from klog.export.file_statistics import collect_statistics
 from klog.export.files import FORMATS, format_of
 from klog.export.root import ExportRoot
@@ -26,13 +26,12 @@ from klog.export.run import run
 from klog.export.stores.local import LocalStore
 from klog.export.verify import verify
 from klog.names import TopicPartition
-from klog.schemas.decoding.decoder import Decoder, Decoding
 from klog.spark import files as spark_files
 from klog.spark.export import DirectWriter, run_export
 from tests.cli.runner import klog as command_line
 from tests.spark import exporting
 from tests.spark.conftest import NOW_MS, Message, NewTopic, TopicOnBroker, make_messages
-from tests.spark.exporting import states
+from tests.spark.exporting import rows_of, states
 from tests.spark.full_store import FailingStore, FullStore
 from tests.spark.test_files import batch_of, some_rows
 
@@ -46,17 +45,6 @@ def export(topic: TopicOnBroker, root: Path, **options: Any) -> int:
 
 def data_files(root: Path) -> list[Path]:
     return [one for one in sorted(root.glob("data/**/*")) if one.is_file() and format_of(str(one))]
-
-
-def rows_of(root: Path) -> list[dict[str, Any]]:
-    """Every message in the files of an export, whatever they are, by partition and offset."""
-    rows = []
-    for path in data_files(root):
-        kind = format_of(str(path))
-        assert kind is not None
-        with path.open("rb") as file:
-            rows += [row for batch in kind.read(file, None) for row in batch.to_pylist()]
-    return sorted(rows, key=lambda row: (row["topic"], row["partition"], row["offset"]))
 
 
 def some_messages(count: int) -> list[Message]:
@@ -248,28 +236,6 @@ def test_a_changed_value_shows_in_the_checksum(new_topic: NewTopic, tmp_path: Pa
         writer.close()
     (row, *_) = verify(topic.bootstrap, str(tmp_path))
     assert (row.state, row.error) == ("wrong-checksum", "WRONG_CHECKSUM")
-
-
-def test_undecodable_messages_lie_beside_and_are_counted(tmp_path: Path) -> None:
-    schema = '{"type": "record", "name": "r", "fields": [{"name": "a", "type": "long"}]}'
-    rows = some_rows(60)
-    for number, row in enumerate(rows):
-        row.update(topic="t", partition=0, offset=number)
-        if number % 3:
-            row["value"] = b"\x00\x00\x00\x00\x07" + bytes([number * 2 % 128])
-        else:
-            row["value"] = b"no framing"
-    store = LocalStore(tmp_path)
-    decoder = Decoder(Decoding("value", schema), lambda schema_id: schema)
-    done = spark_files.write(WriteJob("", (), store, "batch"), iter([batch_of(rows)]), "part-0", decoder)
-    assert done["schema_ids"] == [7]
-    found = collect_statistics(store, "batch")
-    part = found.partitions[TopicPartition("t", 0)]
-    assert (part.messages, part.undecodable, part.distinct) == (60, 20, True)
-    assert sorted((one.path.startswith(f"{UNDECODABLE}/"), one.messages) for one in found.files) == [
-        (False, 40),
-        (True, 20),
-    ]
 
 
 def test_a_full_disk_commits_nothing_and_says_where(new_topic: NewTopic, tmp_path: Path) -> None:

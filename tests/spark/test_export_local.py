@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import multiprocessing
+import os
+import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
 import pytest
 
 from klog.errors import HostError, OffsetOutOfRange, UsageError
+from klog.export.batch_writer import BatchWriter, WriteJob
 from klog.export.root import ExportRoot
+from klog.export.run import how_far
 from klog.spark import options
-from klog.spark.export import run_export
+from klog.spark.export import _by_processes, run_export
 from klog.spark.running.session import SparkTarget
 from tests.chance import noise
 from tests.cli.runner import klog
 from tests.spark.conftest import Message, NewTopic, exported_offsets, exported_rows, make_messages, start_export
 from tests.spark.exporting import export, states, when
+from tests.until import until
 
 
 @pytest.fixture
@@ -53,15 +59,19 @@ def test_the_command_needs_no_java(new_topic: NewTopic, tmp_path: Path, monkeypa
 def test_many_tasks_run_in_processes(new_topic: NewTopic, tmp_path: Path) -> None:
     topic = new_topic()
     produced = topic.produce(make_messages(400), batch=20)
-    shown: list[str] = []
-    rows = run_export(
-        topic.bootstrap, [topic.name], str(tmp_path), writer="local", checksum=True, on_progress=shown.append
-    )
+    seen: list[tuple[float, int, str]] = []
+
+    @contextmanager
+    def watch(writer: BatchWriter, job: WriteJob) -> Iterator[None]:
+        yield
+        seen.append(how_far(writer, job))
+
+    rows = run_export(topic.bootstrap, [topic.name], str(tmp_path), writer="local", checksum=True, watching=watch)
     assert [(row.messages, (row.files or 0) > 3) for row in rows] == [(400, True)]
     assert exported_offsets(tmp_path) == produced
     assert states(tmp_path, topic) == ["ok"]
     assert multiprocessing.active_children() == []
-    assert shown[-1] == ""
+    assert seen == [(400, 400, "")]
 
 
 @pytest.mark.usefixtures("small_tasks")
@@ -75,37 +85,23 @@ def test_what_a_process_raises_is_the_error(new_topic: NewTopic, tmp_path: Path)
 
 
 def workers_of(process: psutil.Process) -> list[psutil.Process]:
-    return [one for one in process.children() if is_worker(one)]
+    return [one for one in process.children() if "spawn_main" in " ".join(one.cmdline())]
 
 
-def is_worker(process: psutil.Process) -> bool:
-    return "spawn_main" in " ".join(process.cmdline())
+class Deadly:
+    """Tasks of which one ends its process, and the others would never be done."""
+
+    def write(self, partition: int) -> str:
+        if partition:
+            threading.Event().wait()
+        os.kill(os.getpid(), signal.SIGKILL)
+        return ""
 
 
-@pytest.mark.long("test_export_run.py has runs after one that failed")
-@pytest.mark.usefixtures("small_tasks")
-def test_a_killed_process_ends_the_run_and_the_next_one_goes_on(new_topic: NewTopic, tmp_path: Path) -> None:
-    topic = new_topic()
-    produced = topic.produce([Message(b"k", noise(500, number)) for number in range(1500)], batch=3)
-    seen = threading.Event()
-
-    def kill() -> None:
-        while not seen.wait(0.01):
-            if list(tmp_path.glob("_staging/*/part-*")):
-                for one in psutil.Process().children():  # all: one of them may have had its last task
-                    with contextlib.suppress(psutil.Error):
-                        if is_worker(one):
-                            one.kill()
-
-    killer = threading.Thread(target=kill)
-    killer.start()
-    with pytest.raises(HostError):
-        export(topic, tmp_path)
-    seen.set()
-    killer.join()
-    assert exported_rows(tmp_path) == [] and list((tmp_path / "_staging").iterdir()) == []
-    export(topic, tmp_path)
-    assert exported_offsets(tmp_path) == produced
+def test_a_killed_process_ends_the_others_and_is_said() -> None:
+    with pytest.raises(HostError, match="killed"):
+        list(_by_processes(Deadly(), [0, 1, 2], 2))
+    assert multiprocessing.active_children() == []
 
 
 def test_processes_end_with_a_command_that_is_killed(new_topic: NewTopic, tmp_path: Path) -> None:
@@ -113,17 +109,14 @@ def test_processes_end_with_a_command_that_is_killed(new_topic: NewTopic, tmp_pa
     topic.produce([Message(b"k", noise(500, number)) for number in range(500)], batch=3)
     code = f"""
 from klog.spark import options
-from klog.spark.export import run_export
+from klog.spark.export import _by_processes, run_export
 options.SPLIT_BYTES = 2000
 if __name__ == "__main__":
     run_export({topic.bootstrap!r}, [{topic.name!r}], {str(tmp_path / "root")!r}, writer="local")
 """
     (tmp_path / "program.py").write_text(code)
     with subprocess.Popen([sys.executable, tmp_path / "program.py"]) as process:
-        pause = threading.Event()
-        while not (workers := workers_of(psutil.Process(process.pid))):
-            assert process.poll() is None
-            pause.wait(0.01)
+        workers = until(lambda: workers_of(psutil.Process(process.pid)))
         process.kill()
     psutil.wait_procs(workers, timeout=60)
     assert not any(one.is_running() for one in workers)

@@ -20,6 +20,7 @@ from klog.names import TopicPartition
 from klog.storage.filesystem import OsFileSystem, OsLogFile
 from tests.rows import each
 from tests.spark.conftest import race
+from tests.spark.exporting import killed_at
 from tests.spark.refusals import not_refused
 
 PARTITION = TopicPartition("t", 0)
@@ -218,6 +219,20 @@ def test_only_staging_that_nobody_touches_is_removed(tmp_path: Path) -> None:
     assert (busy_path / "part-1").exists()
     root.discard(busy)
     assert not busy_path.exists()
+
+
+def test_what_a_killed_run_has_put_aside_goes_with_its_folder(tmp_path: Path) -> None:
+    root = ExportRoot(str(tmp_path))
+    root.create(IDENTITY)
+    digest = commit(root, 0, None, 0, 10)
+    kept = manifest_file(root, 0).parent.name
+    killed = root.stage(1)
+    root.flush(killed, manifest(1, digest, 10, 20))
+    with killed_at(LocalStore, "remove"):  # while it gave up, too
+        root.discard(killed)
+    assert len(root.store.names("batches")) == 2
+    assert root.discard_stale(-60) == [killed.folder]
+    assert (root.store.names("batches"), root.store.names("_staging")) == ([kept], [])
 
 
 class RecordingFileSystem(OsFileSystem):

@@ -10,11 +10,14 @@ import shutil
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from unittest.mock import PropertyMock, patch
 
 import pyarrow.parquet as pq
 import pytest
 
+from klog.client.raw_fetch import Range
 from klog.errors import (
     CorruptLog,
     KlogError,
@@ -27,10 +30,11 @@ from klog.errors import (
 from klog.export.batch_writer import WriteJob, WriteResult
 from klog.export.root import ExportRoot
 from klog.export.rows import ExportedRange
-from klog.export.run import STEPS, run
+from klog.export.run import STEPS, how_far, run, timed
 from klog.export.status import losses, status, waiting_bytes
+from klog.export.stores.local import LocalStore
 from klog.export.verify import verify
-from klog.spark.export import LocalWriter
+from klog.spark.export import DirectWriter, LocalWriter
 from tests.broker_fixture import RunningBroker
 from tests.spark.conftest import (
     NOW_MS,
@@ -433,3 +437,25 @@ def test_killed_at_any_step_and_run_again_every_message_is_there_once(new_topic:
         assert states(root, topic) == ["ok"], step
         ExportRoot(str(root)).discard_stale(0)
         assert list((root / "_staging").iterdir()) == [], step
+
+
+# --- What a person sees meanwhile ---
+
+
+def test_how_far_a_batch_is(tmp_path: Path) -> None:
+    writer, job = LocalWriter(), WriteJob("", [Range("t", 0, 0, 2_000_000)], LocalStore(tmp_path), "x", messages=10)
+    assert how_far(writer, job) == (0, 10, "starting")
+    writer.fraction = 0.5
+    assert how_far(writer, job) == (5, 10, "")
+    assert how_far(writer, replace(job, messages=None)) == (1_000_000, 2_000_000, "")
+    with patch.object(DirectWriter, "fraction", PropertyMock(side_effect=OSError("the JVM is gone"))):
+        assert how_far(DirectWriter(), job) == (0, 10, "starting")
+
+
+def test_steps_are_said_with_their_durations() -> None:
+    said: list[str] = []
+    times = iter([1.0, 1.5, 4.0, 9.0, 9.25])
+    step = timed(said.append, lambda: next(times))
+    for name in ("planned", "staged", "written", "planned", "staged"):
+        step(name)
+    assert said == ["planned", "staged in 0.50 s", "written in 2.50 s", "planned", "staged in 0.25 s"]

@@ -11,13 +11,8 @@ from typing import Any
 
 import pytest
 
-from klog.client.raw_fetch import Range
 from klog.errors import OffsetOutOfRange
-from klog.export.batch_writer import WriteJob
-from klog.export.file_statistics import collect_statistics
-from klog.export.stores.local import LocalStore
-from klog.names import TopicPartition
-from klog.spark.export import DirectWriter, run_export
+from klog.spark.export import run_export
 from tests.broker_fixture import ROOT
 from tests.spark.conftest import Message, NewTopic, exported_offsets, exported_rows, make_messages
 from tests.spark.exporting import states, when
@@ -68,20 +63,6 @@ def test_what_a_task_says_is_the_error(spark: Any, new_topic: NewTopic, tmp_path
     assert list((tmp_path / "_staging").iterdir()) == []
 
 
-def test_the_writer_leaves_data_and_nothing_else(spark: Any, new_topic: NewTopic, tmp_path: Path) -> None:
-    topic = new_topic()
-    produced = topic.produce(make_messages(10))
-    (tmp_path / "attempts").mkdir()
-    (tmp_path / "attempts" / "part-00000-of-an-attempt-that-failed.zstd.parquet").write_bytes(b"PAR1")
-    store = LocalStore(tmp_path)
-    ranges = [Range(topic.name, 0, 0, produced[-1] + 1)]
-    DirectWriter().write(WriteJob(topic.bootstrap, ranges, store, "batch", attempts="attempts"))
-    found = collect_statistics(store, "batch", thorough=True)
-    assert found.partitions[TopicPartition(topic.name, 0)].messages == 10
-    assert [path.name for path in tmp_path.iterdir()] == ["batch"]
-    assert {path.suffix for path in (tmp_path / "batch").iterdir()} == {".parquet"}
-
-
 def test_without_java_the_error_says_what_to_install(new_topic: NewTopic, tmp_path: Path) -> None:
     topic = new_topic()
     topic.produce(make_messages(1))
@@ -91,18 +72,8 @@ def test_without_java_the_error_says_what_to_install(new_topic: NewTopic, tmp_pa
         if found := shutil.which(name):
             (binaries / name).symlink_to(found)
     environment = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"} | {"PATH": str(binaries)}
-    command = [
-        sys.executable,
-        "-m",
-        "klog",
-        "-B",
-        topic.bootstrap,
-        "export",
-        "run",
-        topic.name,
-        "--to",
-        str(tmp_path / "r"),
-    ]
+    words = ["-B", topic.bootstrap, "export", "run", topic.name, "--to", str(tmp_path / "r")]
+    command = [sys.executable, "-m", "klog", *words]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, check=False, text=True)
     assert done.returncode == 1
     assert "Spark" in done.stderr

@@ -8,6 +8,7 @@ from functools import partial
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
+from pyspark.sql.types import StructType
 
 from klog.client.positions import EARLIEST, LATEST
 from klog.client.raw_fetch import Range, RawCluster
@@ -16,6 +17,7 @@ from klog.names import TopicPartition
 from klog.spark.option_table import check_names, unknown, without_effect
 from klog.spark.options import COLUMNS, Bound, SourceOptions
 from klog.spark.planning import plan
+from klog.spark.source import KlogDataSource
 from klog.spark.stream import KlogStreamReader
 from tests.spark.refusals import not_refused
 
@@ -184,6 +186,14 @@ WRONG_IN_A_STREAM: tuple[tuple[dict[str, str], str], ...] = (
 def test_what_is_wrong_in_a_stream_is_named() -> None:
     parse = partial(SourceOptions.parse, streaming=True)
     assert not_refused((({**BASE, **one}, named) for one, named in WRONG_IN_A_STREAM), parse, UsageError) == []
+
+
+def test_a_stream_s_options_that_are_wrong_are_named_when_it_is_asked() -> None:
+    """Raised before, the error would be lost: Spark's runner then fails over a reader that it has not."""
+    refused = KlogDataSource({**BASE, "startingOffsets": "noon"}).streamReader(StructType([]))
+    for ask in (refused.initialOffset, lambda: refused.latestOffset({}, None), refused.getDefaultReadLimit):
+        with pytest.raises(UsageError, match=r"startingOffsets.*noon"):
+            ask()
 
 
 def test_klog_read_refuses_a_misspelt_name_with_the_nearest() -> None:

@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 
 from klog.errors import NoSuchThing, Refused, UsageError
@@ -19,7 +18,7 @@ from klog.spark.decoding import Decode
 from tests.schemas.test_protobuf_decoding import FILES, Visit
 from tests.spark import exporting
 from tests.spark.conftest import Message, NewTopic, TopicOnBroker
-from tests.spark.exporting import states
+from tests.spark.exporting import rows_of, states
 from tests.spark.test_tables import FORMATS, rows
 
 
@@ -35,39 +34,28 @@ def export(topic: TopicOnBroker, root: Path, reader: str | None = None, **option
     return exporting.export(topic, root, decode=Decode("json", reader).plan, **options)
 
 
-def typed(root: Path) -> list[dict[str, Any]]:
-    files = sorted(Path(root, "data").rglob("*.parquet"))
-    found = [row for file in files for row in pq.ParquetFile(file).read().to_pylist()]
-    return sorted(found, key=lambda row: (row["partition"], row["offset"]))
-
-
-def undecodable(root: Path) -> list[tuple[bytes, str]]:
-    files = sorted(Path(root).rglob("_undecodable/*.parquet"))
-    return [(row["value"], row["error"]) for file in files for row in pq.ParquetFile(file).read().to_pylist()]
-
-
 def test_a_schema_is_inferred_once_and_kept(new_topic: NewTopic, tmp_path: Path) -> None:
     topic, root = new_topic(partitions=2), tmp_path / "clicks"
     sent = send(topic, {"page": "/a", "ms": 5}, b"plain text", None)
     send(topic, {"page": "/b", "ms": 2.5, "user": {"id": 7}}, partition=1)
     notes: list[str] = []
     assert sum(row.messages or 0 for row in export(topic, root, on_note=notes.append)) == 4
-    assert [(row["partition"], row["record"]) for row in typed(root)] == [
+    assert [(row["partition"], row["record"]) for row in rows_of(root)] == [
         (0, {"page": "/a", "ms": 5.0, "user": None}),
         (0, None),
         (1, {"page": "/b", "ms": 2.5, "user": {"id": 7}}),
     ]
-    assert [row["offset"] for row in typed(root)][:2] == [sent[0], sent[2]]
-    ((value, error),) = undecodable(root)
-    assert value == b"plain text" and "not JSON" in error
+    assert [row["offset"] for row in rows_of(root)][:2] == [sent[0], sent[2]]
+    (beside,) = rows_of(root, undecodable=True)
+    assert beside["value"] == b"plain text" and "not JSON" in beside["error"]
     (note,) = notes
     assert "1 message" in note and "_undecodable" in note
     notes.clear()
 
     send(topic, {"page": "/c", "ms": "fast"}, {"page": "/d", "added\x1b[31m": 1, "ms": 1})
     export(topic, root, on_note=notes.append)
-    assert typed(root)[2]["record"] == {"page": "/d", "ms": 1.0, "user": None}
-    assert [value for value, _ in undecodable(root)] == [b"plain text", b'{"page": "/c", "ms": "fast"}']
+    assert rows_of(root)[2]["record"] == {"page": "/d", "ms": 1.0, "user": None}
+    assert [row["value"] for row in rows_of(root, undecodable=True)] == [b"plain text", b'{"page": "/c", "ms": "fast"}']
     assert len(notes) == 2 and "added" in notes[1]
     identity = ExportRoot(str(root)).identity()
     assert identity is not None and identity.decode is not None
@@ -91,9 +79,9 @@ def test_a_schema_that_is_given(new_topic: NewTopic, tmp_path: Path) -> None:
     file.write_text(json.dumps(schema))
     send(topic, {"at": "2026-03-01T10:00:00Z", "total": "12.50"}, {"at": 0, "total": 0.333})
     export(topic, tmp_path / "orders", str(file))
-    (row,) = typed(tmp_path / "orders")
+    (row,) = rows_of(tmp_path / "orders")
     assert (row["record"]["at"].isoformat(), str(row["record"]["total"])) == ("2026-03-01T10:00:00+00:00", "12.50")
-    assert "total: " in undecodable(tmp_path / "orders")[0][1]
+    assert "total: " in rows_of(tmp_path / "orders", undecodable=True)[0]["error"]
     file.write_text('"bytes"')
     with pytest.raises(InvalidSchema):
         export(topic, tmp_path / "other", str(file))
@@ -108,7 +96,7 @@ def test_fields_of_json_are_columns_of_a_table(new_topic: NewTopic, tmp_path: Pa
     first, second = rows(root, table)
     assert (first["page"], first["value_offset"], [*first["tags"]]) == ("/a", 5, ["x"])
     assert (second["page"], second["value_offset"], second["tags"]) == ("/b", None, None)
-    assert len(undecodable(root)) == 1
+    assert len(rows_of(root, undecodable=True)) == 1
     send(topic, {"page": "/c"})
     assert [row.messages for row in exporting.export(topic, root)] == [1]
     assert len(rows(root, table)) == 3
@@ -125,7 +113,7 @@ def test_old_and_new_messages_are_looked_at(
     send(topic, *({"middle": "x" * 1000} for _ in range(100)))
     send(topic, *({"last": number} for number in range(20)))
     export(topic, tmp_path / "long")
-    fields = typed(tmp_path / "long")[0]["record"].keys()
+    fields = rows_of(tmp_path / "long")[0]["record"].keys()
     assert {"first", "last"} <= fields
 
 
@@ -152,12 +140,12 @@ def test_protocol_buffers_by_a_descriptor(new_topic: NewTopic, tmp_path: Path) -
         return exporting.export(topic, where, decode=plan, **options)
 
     one_run(f"{file}#shop.Visit")
-    assert [None if row["record"] is None else row["record"]["user"] for row in typed(root)] == [5, None]
-    assert [value for value, _ in undecodable(root)] == [b"\xff\xff"]
+    assert [None if row["record"] is None else row["record"]["user"] for row in rows_of(root)] == [5, None]
+    assert [row["value"] for row in rows_of(root, undecodable=True)] == [b"\xff\xff"]
     file.unlink()  # what it says is kept
     send(topic, Visit(guest="x").SerializeToString())
     assert [row.messages for row in one_run(None)] == [1]
-    assert typed(root)[2]["record"]["guest"] == "x"
+    assert rows_of(root)[2]["record"]["guest"] == "x"
     assert set(states(root, topic)) == {"ok"}
     for reader, error in ((None, UsageError), (str(file), NoSuchThing), (f"{__file__}#shop.Visit", InvalidSchema)):
         with pytest.raises(error):

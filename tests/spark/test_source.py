@@ -4,7 +4,6 @@ never a short answer."""
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -139,12 +138,3 @@ def test_a_view_is_inserted_into(plain: Any, new_topic: NewTopic) -> None:
     plain.sql("INSERT INTO both SELECT null, CAST('v' || id AS BINARY) FROM range(20)")
     found = plain.sql("SELECT CAST(value AS STRING) AS v, key FROM both").collect()
     assert sorted(tuple(row) for row in found) == sorted((f"v{i}", None) for i in range(20))
-
-
-@pytest.mark.long("test_options.py names what is wrong in a stream")
-def test_a_stream_s_options_that_are_wrong_are_named(plain: Any, new_topic: NewTopic, tmp_path: Path) -> None:
-    rows = plain.readStream.format("klog").options(**{"bootstrap.servers": new_topic().bootstrap, "subscribe": "t"})
-    query = rows.option("startingOffsets", "noon").load().writeStream.format("noop")
-    with pytest.raises(PySparkException, match=r"startingOffsets.*noon") as refused:
-        query.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start().awaitTermination()
-    assert "UnboundLocalError" not in str(refused.value)

@@ -8,7 +8,6 @@ import os
 import pickle
 import secrets
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
@@ -32,6 +31,7 @@ from tests.spark.quick_java import JVM_QUICK_START
 from tests.spark.s3_server import BUCKET, S3, settings
 from tests.spark.test_export_root import IDENTITY
 from tests.spark.test_export_root import manifest as manifest_of
+from tests.until import until
 
 pytestmark = pytest.mark.xdist_group("store")  # its tests share servers that take long to start
 
@@ -95,11 +95,12 @@ def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             )
         )
         stack.callback(process.kill)
-        deadline = time.monotonic() + 90
-        while not (details.exists() and details.read_text().endswith("}")):
-            assert process.poll() is None, "the name node does not start"
-            assert time.monotonic() < deadline, "the name node does not answer"
-            time.sleep(0.1)
+        until(
+            lambda: process.poll() is not None or (details.exists() and details.read_text().endswith("}")),
+            "the name node answers",
+            timeout_s=90,
+        )
+        assert process.poll() is None, "the name node does not start"
         yield f"hdfs://127.0.0.1:{json.loads(details.read_text())['namenode_port']}"
 
 

@@ -26,7 +26,6 @@ from klog.streams import running
 from klog.streams.batch import Batch
 from klog.streams.export_sink import ExportSink
 from klog.streams.folder import StreamFolder
-from klog.streams.part_writer import PartWriter
 from klog.streams.topic_sink import TopicSink
 from tests.spark.conftest import NOW_MS, Message, NewTopic, TopicOnBroker, make_messages
 from tests.spark.exporting import export
@@ -138,55 +137,6 @@ def test_a_batch_that_is_written_again_is_there_once(
     assert {(one.key or b"").decode() for one in target.messages()} == {str(n) for n in range(1000)}
     assert sorted(path.name for path in (tmp_path / "klog-sink").iterdir()) == ["0000000005.json", "secret"]
     assert (tmp_path / "klog-sink/secret").stat().st_mode & 0o077 == 0
-
-
-def test_a_task_that_dies_behind_an_append_is_repeated(
-    spark: Any, of_broker: streams.Streams, new_topic: NewTopic, tmp_path: Path
-) -> None:
-    """By SIGKILL of its process, once; Spark starts another one."""
-    target = new_topic()
-    sink = TopicSink(of_broker.bootstrap, target.name)
-    frame = spark.range(3000).selectExpr("repeat(CAST(id AS STRING), 200) AS value")
-    sink.check(frame)
-    mark = tmp_path / "died"
-
-    def deadly(batches: Iterator[Any]) -> Iterator[Any]:
-        import os
-        import signal
-
-        from klog.streams import part_writer
-
-        append = part_writer.PartWriter.append
-
-        def once(self: PartWriter, *args: Any) -> None:
-            append(self, *args)
-            if not mark.exists():
-                mark.touch()
-                os.kill(os.getpid(), signal.SIGKILL)
-
-        part_writer.PartWriter.append = once  # type: ignore[method-assign]
-        try:
-            yield from writing(batches)
-        finally:
-            part_writer.PartWriter.append = append  # type: ignore[method-assign]
-
-    from klog.streams import topic_sink
-
-    writing: Any = None
-    original = topic_sink._Writing
-
-    def make(*args: Any) -> Any:
-        nonlocal writing
-        writing = original(*args)
-        return deadly
-
-    topic_sink._Writing = make  # type: ignore[assignment,misc]
-    try:
-        sink.write(frame, Batch(spark, "query", 0, LocalStore(tmp_path)))
-    finally:
-        topic_sink._Writing = original  # type: ignore[misc]
-    assert mark.exists()
-    assert sorted(one.value or b"" for one in target.messages()) == sorted(str(n).encode() * 200 for n in range(3000))
 
 
 @pytest.mark.long("a windowed count, in this file, reads a stream too")

@@ -57,9 +57,10 @@ def rows(root: Path, table: str) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("table", FORMATS)
 def test_each_run_is_one_commit_that_readers_see(new_topic: NewTopic, tmp_path: Path, table: str) -> None:
     topic, root = new_topic(2), tmp_path / "clicks"
-    first = topic.produce([Message(None, b"v", headers=[("h", b"1"), ("h", None)]), Message(b"k", None)], 0)
+    old = Message(b"k", None, timestamp_ms=NOW_MS - 2 * DAY_MS)
+    first = topic.produce([Message(None, b"v", headers=[("h", b"1"), ("h", None)]), old], 0)
     first += topic.produce(make_messages(100), 1)
-    assert [row.messages for row in export(topic, root, table)] == [2, 100]
+    assert [row.messages for row in export(topic, root, table, partition_by="day")] == [2, 100]
     assert export(topic, root) == []
     second = topic.produce(make_messages(50), 0)
     assert [row.messages for row in export(topic, root)] == [50]
@@ -80,10 +81,15 @@ def test_each_run_is_one_commit_that_readers_see(new_topic: NewTopic, tmp_path: 
         last = DeltaTable(root).history(1)[0]
         assert (DeltaTable(root).transaction_version("klog"), last["klog.batch"]) == (1, "1")
         assert commit_of(str(root), 1) == f"version {last['version']}"
+        assert DeltaTable(root).metadata().partition_columns == ["dt"]
+        assert len(DeltaTable(root).partitions()) == 2
     else:
         snapshots = iceberg(root).metadata.snapshots
         assert [one.summary["klog.batch"] for one in snapshots if one.summary] == ["0", "1"]
         assert commit_of(str(root), 1) == f"snapshot {snapshots[-1].snapshot_id}"
+        assert len(iceberg(root).inspect.partitions()) == 2
+        day_before = pl.from_epoch([NOW_MS - DAY_MS], time_unit="ms")[0].isoformat()
+        assert len(list(iceberg(root).scan(f"timestamp < '{day_before}+00:00'").plan_files())) == 1
     assert commit_of(str(root), 2) is None
 
 
@@ -124,24 +130,6 @@ def test_another_run_may_commit_between_two_looks(
     monkeypatch.setattr(commits.shown, "last_number", late)
     commits.settle()
     assert len(rows(root, table)) == 10
-
-
-@pytest.mark.long("test_partitioned_export.py has partitions of tables")
-@pytest.mark.parametrize("table", ONE)
-def test_partitions_by_time_are_the_tables_own(new_topic: NewTopic, tmp_path: Path, table: str) -> None:
-    topic, root = new_topic(), tmp_path / "t"
-    days = [Message(b"k", b"%d" % day, timestamp_ms=NOW_MS - day * DAY_MS) for day in range(3) for _ in range(4)]
-    topic.produce(days)
-    export(topic, root, table, partition_by="day")
-    assert len(rows(root, table)) == 12
-    if table == "delta":
-        assert DeltaTable(root).metadata().partition_columns == ["dt"]
-        assert len(DeltaTable(root).partitions()) == 3
-    else:
-        assert len(iceberg(root).inspect.partitions()) == 3
-        newest = f"timestamp >= '{pl.from_epoch([NOW_MS - DAY_MS // 2], time_unit='ms')[0].isoformat()}+00:00'"
-        assert len(list(iceberg(root).scan(newest).plan_files())) == 1
-    assert states(root, topic) == ["ok"]
 
 
 @pytest.mark.timeout(300)

@@ -29,9 +29,9 @@ from klog.render.values import text_of
 
 SUFFIX: Final = ".jsonl.gz"
 CHUNK_BYTES: Final = 8 * 1024 * 1024
+"""Of lines that are parsed at once."""
 LINE_BYTES_MAX: Final = 1 << 30
 """A message of the largest size that a broker can be set to take, with each of its bytes escaped."""
-"""Of lines that are parsed at once."""
 GZIP_LEVEL: Final = 1
 """Several times as fast as gzip's own choice, for hardly more bytes."""
 

@@ -21,8 +21,7 @@ from contextlib import contextmanager
 from typing import Any, BinaryIO, cast
 
 from klog.errors import Refused, StorageError, UsageError
-from klog.export.stores.raw_files import StoreInput, StoreOutput
-from klog.export.stores.store import Store, StoredFile, scheme_of
+from klog.export.stores.store import Store, StoredFile, StoreInput, StoreOutput, scheme_of
 
 SCHEMES = ("az", "gs", "s3", "s3a")
 
@@ -31,8 +30,6 @@ READ_BYTES = 1 << 20
 
 WRITE_BYTES = 8 << 20
 """A part of an upload; S3 takes no smaller ones than 5 MiB."""
-
-_MISSING = (FileNotFoundError,)
 
 
 class ObjectStore(Store):
@@ -73,11 +70,10 @@ class ObjectStore(Store):
         return f"{root}/{path}" if path else root
 
     def read(self, path: str) -> bytes | None:
-        try:
-            with self._named("read", path, but=_MISSING):
-                return bytes(self._obstore.get(self._store, path).bytes())
-        except FileNotFoundError:
-            return None
+        data = None
+        with self._named("read", path, FileNotFoundError):
+            data = bytes(self._obstore.get(self._store, path).bytes())
+        return data  # noqa: RET504  # the block may end quietly
 
     def create(self, path: str, data: bytes, *, private: bool = False) -> bool:
         """As `Store`; Refused where the store cannot, unless its single writer was promised."""
@@ -86,12 +82,11 @@ class ObjectStore(Store):
                 return False
             self.replace(path, data)
             return True
-        try:
-            with self._named("make", path, but=(self._obstore.exceptions.AlreadyExistsError,)):
-                self._obstore.put(self._store, path, data, mode="create", use_multipart=False)
-        except self._obstore.exceptions.AlreadyExistsError:
-            return self.read(path) == data
-        return True
+        is_made = False
+        with self._named("make", path, self._obstore.exceptions.AlreadyExistsError):
+            self._obstore.put(self._store, path, data, mode="create", use_multipart=False)
+            is_made = True
+        return is_made or self.read(path) == data
 
     def _check_conditional(self) -> bool:
         """Whether the store refuses to make what is there. Refused where it does not, and that was not allowed."""
@@ -108,17 +103,14 @@ class ObjectStore(Store):
     def _refuses_a_second(self) -> bool:
         path = f"_klog/.probe-{uuid.uuid4()}"
         exceptions = self._obstore.exceptions
-        refuses = False
-        try:
-            with self._named("make", path, but=(exceptions.AlreadyExistsError, exceptions.NotSupportedError)):
-                for _ in range(2):
-                    self._obstore.put(self._store, path, b"", mode="create", use_multipart=False)
-        except exceptions.AlreadyExistsError:
-            refuses = True
-        except exceptions.NotSupportedError:
-            return False
+        is_overwritten = False
+        with self._named("make", path, exceptions.AlreadyExistsError, exceptions.NotSupportedError):
+            for _ in range(2):
+                self._obstore.put(self._store, path, b"", mode="create", use_multipart=False)
+            is_overwritten = True
+        is_made = self.read(path) is not None  # else the store knows no such put
         self.remove(path)
-        return refuses
+        return is_made and not is_overwritten
 
     def replace(self, path: str, data: bytes) -> None:
         with self._named("write", path):
@@ -136,18 +128,15 @@ class ObjectStore(Store):
         return sorted(StoredFile(one["path"], one["size"], one["last_modified"].timestamp()) for one in found)
 
     def remove(self, path: str) -> None:
-        try:
-            with self._named("remove", path, but=_MISSING):
-                self._obstore.delete(self._store, [file.path for file in self.walk(path)] or [path])
-        except FileNotFoundError:
-            pass
+        with self._named("remove", path, FileNotFoundError):
+            self._obstore.delete(self._store, [file.path for file in self.walk(path)] or [path])
 
     def open_input(self, path: str) -> BinaryIO:
-        try:
-            with self._named("open", path, but=_MISSING):
-                size = self._obstore.head(self._store, path)["size"]
-        except FileNotFoundError:
-            raise StorageError(f"{self.location(path)} is not there") from None
+        size: int | None = None
+        with self._named("open", path, FileNotFoundError):
+            size = self._obstore.head(self._store, path)["size"]
+        if size is None:
+            raise StorageError(f"{self.location(path)} is not there")
 
         def read_at(at: int, count: int) -> memoryview:
             with self._named("read", path):
@@ -160,15 +149,15 @@ class ObjectStore(Store):
         return cast(BinaryIO, io.BufferedWriter(StoreOutput(writer, lambda: self._named("write", path)), READ_BYTES))
 
     @contextmanager
-    def _named(self, act: str, path: str, but: tuple[type[Exception], ...] = ()) -> Iterator[None]:
-        """obstore's errors as StorageError, but for those that say something."""
+    def _named(self, act: str, path: str, *quiet: type[Exception]) -> Iterator[None]:
+        """obstore's errors as StorageError; those that say what was to be found out leave the block quietly."""
         try:
             yield
         except (self._obstore.exceptions.BaseError, OSError) as error:
             if "NoSuchBucket" in str(error):
                 raise StorageError(f"{self._url}: there is no such bucket") from error
-            if isinstance(error, but):
-                raise
+            if isinstance(error, quiet):
+                return
             raise StorageError(f"cannot {act} {self.location(path)}: {_said(error)}") from error
 
 

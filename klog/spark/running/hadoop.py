@@ -27,8 +27,7 @@ from typing import Any, BinaryIO, cast
 
 from klog.errors import JavaMissing, Refused, StorageError, UsageError
 from klog.export.stores import add_opener
-from klog.export.stores.raw_files import StoreInput, StoreOutput
-from klog.export.stores.store import Store, StoredFile, scheme_of
+from klog.export.stores.store import Store, StoredFile, StoreInput, StoreOutput, scheme_of
 from klog.spark.running.jvm import QUIET_FLAGS
 
 ATOMIC = ("abfs", "abfss", "hdfs", "swebhdfs", "viewfs", "webhdfs")
@@ -39,6 +38,8 @@ OTHERS = ("har", "o3fs", "ofs", "wasb", "wasbs", "oss", "obs", "cosn")
 
 WRITE_BYTES = 4 << 20
 READ_BYTES = 1 << 20
+
+MISSING = "FileNotFoundException"
 
 _settings: dict[str, str] = {}
 
@@ -109,7 +110,7 @@ class HadoopStore(Store):
 
     def read(self, path: str) -> bytes | None:
         data = None
-        with self._translating("read", path, missing_ok=True):
+        with self._translating("read", path, MISSING):
             stream = self._files.open(self._path(path))
             try:
                 data = bytes(stream.readAllBytes())
@@ -152,7 +153,7 @@ class HadoopStore(Store):
 
     def names(self, folder: str) -> list[str]:
         found: list[str] = []
-        with self._translating("list", folder, missing_ok=True):
+        with self._translating("list", folder, MISSING):
             path = self._path(folder)
             if self._files.getFileStatus(path).isFile():
                 raise Refused(f"{self.location(folder)} is a file", hint="name a folder that is not there yet")
@@ -161,7 +162,7 @@ class HadoopStore(Store):
 
     def walk(self, folder: str) -> list[StoredFile]:
         found = []
-        with self._translating("list", folder, missing_ok=True):
+        with self._translating("list", folder, MISSING):
             root = self._path("").toUri().getPath().rstrip("/")
             files = self._files.listFiles(self._path(folder), True)
             while files.hasNext():
@@ -172,7 +173,7 @@ class HadoopStore(Store):
 
     def touched_s(self, folder: str) -> float:
         latest = max((file.modified_s for file in self.walk(folder)), default=0.0)
-        with self._translating("look at", folder, missing_ok=True):
+        with self._translating("look at", folder, MISSING):
             latest = max(latest, self._files.getFileStatus(self._path(folder)).getModificationTime() / 1000)
         return latest or time.time()
 
@@ -206,12 +207,12 @@ class HadoopStore(Store):
     def rename(self, source: str, target: str) -> bool:
         if not self._atomic:
             raise Refused(f"{self._url}: nothing is renamed where that may be more than one step")
-        outcome = []
-        with self._translating("make", target, exists_ok=True):
+        is_renamed = False
+        with self._translating("make", target, "FileAlreadyExistsException"):
             self._files.mkdirs(self._path(target.rpartition("/")[0]))
             self._rename(source, target, "NONE")
-            outcome.append(True)
-        return bool(outcome)
+            is_renamed = True
+        return is_renamed  # noqa: RET504  # the block may end quietly
 
     def _rename(self, source: str, target: str, option: str) -> None:
         kind = getattr(self._fs_package, "Options$Rename")
@@ -222,15 +223,15 @@ class HadoopStore(Store):
         self._context.rename(self._path(source), self._path(target), options)
 
     @contextmanager
-    def _translating(self, act: str, path: str, *, missing_ok: bool = False, exists_ok: bool = False) -> Iterator[None]:
-        """Java's exceptions as StorageError; a file that is not there, or is there, may leave the block quietly."""
+    def _translating(self, act: str, path: str, quiet: str = "") -> Iterator[None]:
+        """Java's exceptions as StorageError; that of one class leaves the block quietly."""
         from py4j.protocol import Py4JError, Py4JJavaError
 
         try:
             yield
         except Py4JJavaError as error:
             name = error.java_exception.getClass().getSimpleName()
-            if (missing_ok and name == "FileNotFoundException") or (exists_ok and name == "FileAlreadyExistsException"):
+            if name == quiet:
                 return
             said = str(error.java_exception.getMessage()).splitlines()[0]
             raise StorageError(f"cannot {act} {self.location(path)}: {name}: {said}") from error
