@@ -85,7 +85,8 @@ def test_cut_off_at_every_step(tmp_path: Path) -> None:
         beside = [file.read_bytes() for kind in ("*.cut", "*.damaged") for file in folder_of(log_dir).glob(kind)]
         assert all(any(kept.endswith(data) for kept in beside) for data in lost), f"cut off before step {steps}"
         if not was_cut_off:
-            assert all(Path(row.file).read_bytes().endswith(data) for row, data in zip(plan.rows, lost, strict=True))
+            went_to = zip((Path(row.file) for row in plan.rows), lost, strict=True)
+            assert all(file.read_bytes().endswith(data) for file, data in went_to if data)
             assert not any(row.is_fault for row in verify(log_dir))
             break
         steps += 1
