@@ -5,6 +5,7 @@ A restored topic is led by a replica that has everything, and never begins empty
 
 from __future__ import annotations
 
+import random
 import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -389,3 +390,48 @@ def test_whatever_is_killed_there_is_the_topic_or_the_deleted_topic(cluster: Run
     cluster.start()
     cluster.wait_until(lambda: topic_id(cluster, topic) is None, "the purge goes on")
     cluster.wait_until(lambda: not any(folders(one, topic) for one in cluster.brokers.values()), "its logs are gone")
+
+
+@pytest.mark.long("each act and each kill is in a story above")
+def test_any_order_of_acts_and_kills(cluster: RunningCluster, topic: str) -> None:
+    """Against a model: the messages that the topic has, or None; whether it is deleted."""
+    rng = random.Random(0)
+    at = ["-B", cluster.bootstrap]
+    has: list[bytes] | None = None
+    deleted = False
+    said = []
+    for step in range(25):
+        act = rng.choice(["create", "send", "send", "delete", "restore", "purge", "kill", "start"])
+        said.append(act)
+        if act == "kill" and len(cluster.running) == 3:
+            cluster.kill(rng.choice(cluster.running))
+            if has is not None and not deleted:
+                cluster.wait_for_leader(topic)
+        elif act == "start":
+            cluster.start()
+        elif act == "create" and not deleted and has is None:
+            cluster.heal()
+            cluster.create(topic, 1)
+            has = []
+        elif act == "create":
+            assert cluster.try_create(topic) == TopicAlreadyExists.wire, said
+        elif act == "send" and has is not None and not deleted:
+            has += send(cluster.bootstrap, topic, 20, first=step * 100)
+        elif act in ("delete", "restore"):
+            ran = klog("topic", act, topic, *(["--yes"] if act == "delete" else []), *at)
+            may = has is not None and deleted == (act == "restore")
+            assert (ran.code == 0) == may, (said, ran.stderr)
+            deleted = deleted if not may else act == "delete"
+        elif act == "purge" and has is not None:
+            cluster.heal()
+            assert klog("topic", "delete", topic, "--purge", "--yes", *at).code == 0, said
+            cluster.wait_until(lambda: topic_id(cluster, topic) is None, "it is gone")
+            has, deleted = None, False
+        assert is_deleted(cluster, topic) == deleted, said
+    cluster.heal()
+    if deleted:
+        restore(at, topic)
+    if has is not None:
+        cluster.wait_in_sync(topic)
+        assert contents(cluster, topic).get(0, []) == has, said
+        assert klog("topic", "verify", topic, *at).code == 0

@@ -76,6 +76,26 @@ def is_exact(topic: TopicOnBroker, root: Path, produced: list[tuple[int, int]]) 
     return set(states(root, topic)) == {"ok"}
 
 
+def test_an_executor_is_killed_while_it_writes_and_tasks_run_twice(
+    cluster: Standalone, new_topic: NewTopic, tmp_path: Path
+) -> None:
+    topic, root = new_topic(PARTITIONS), tmp_path / "root"
+    produced = fill(topic)
+    options = [*conf(*SPECULATION, "spark.task.maxFailures=8"), "--master", cluster.master]
+    process = start_export(topic, root, *options)
+    killed: list[psutil.Process] = []
+    pause = threading.Event()
+    while process.poll() is None and not killed:
+        if any(path.stat().st_size for path in root.glob("_staging/**/part-*")):
+            killed = cluster.workers[0].executors()[:1]
+            for one in killed:
+                one.send_signal(signal.SIGKILL)
+        pause.wait(0.002)
+    ended(process)
+    assert killed
+    assert is_exact(topic, root, produced)
+
+
 def test_an_attempt_that_another_was_quicker_than_leaves_nothing(
     cluster: Standalone, new_topic: NewTopic, tmp_path: Path
 ) -> None:
