@@ -7,13 +7,15 @@ newest version that the broker and klog share.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from klog.names import TopicPartition
 from klog.net.conversation import Conversation
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
-from klog.record.batch import Bytes
+
+if TYPE_CHECKING:
+    from klog.record.batch import Bytes
 
 CONSUMER = -1
 REPLICA = -2

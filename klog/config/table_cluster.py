@@ -71,7 +71,7 @@ CLUSTER_SETTINGS: Table = {
     ),
     Setting("klog.events.enable", "bool", True): (
         "Record the cluster's events in the topic klog.events. klog's own.",
-        "producer of the topic",
+        "producer of the topic; the controller keeps replicas of a topic that is there all the same",
     ),
     Setting("auto.leader.rebalance.enable", "bool", True): (
         "Return leadership to preferred replicas automatically.",

@@ -7,15 +7,9 @@ brokers and topics there and nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final
 from urllib.parse import quote, unquote
 
 from klog.security.quotas import node_of
-
-OfNumber = Callable[[int], str]
-OfName = Callable[[str], str]
-OfPartition = Callable[[str, int], str]
 
 # --- Kafka 0.8.2 ------------------------------------------------------------------------------------------------------
 
@@ -82,45 +76,74 @@ PERSISTENT = (
 """Folders that every cluster has since its first broker's start."""
 
 
-# --- nodes of one thing -----------------------------------------------------------------------------------------------
+def broker(broker_id: int) -> str:
+    """(e) A live broker."""
+    return f"{BROKER_IDS}/{broker_id}"
 
-broker: Final[OfNumber] = (BROKER_IDS + "/{}").format
-"""(e) A live broker."""
-registration: Final[OfNumber] = (REGISTRATIONS + "/{}").format
-"""The persistent node beside a broker's ephemeral one; its version fences a take-over (rule Z1)."""
-handover: Final[OfNumber] = (HANDOVERS + "/{}").format
-"""(e) Partitions that a leader asks to hand over."""
-group_slot: Final[OfNumber] = (GROUP_SLOTS + "/{}").format
-"""The coordinator of a slot's groups (rule G1)."""
-topic: Final[OfName] = (TOPICS + "/{}").format
-"""A topic's assignment."""
-partitions: Final[OfName] = (TOPICS + "/{}/partitions").format
-"""Parent of a topic's partition nodes; appears when the controller has first elected leaders."""
-partition: Final[OfPartition] = (TOPICS + "/{}/partitions/{}").format
-"""Parent of a partition's state."""
-partition_state: Final[OfPartition] = (TOPICS + "/{}/partitions/{}/state").format
-"""Leader, leader epoch, ISR."""
-topic_config: Final[OfName] = (TOPIC_CONFIGS + "/{}").format
-"""A topic's overridden settings."""
-topic_epoch: Final[OfName] = (TOPIC_EPOCHS + "/{}").format
-"""The first leader epoch that no topic of this name has used (rule L10); outlives the topic."""
-topic_id: Final[OfName] = (TOPIC_IDS + "/{}").format
-"""The topic's UUID again: 0.8's tools drop it when they write the topic's own node."""
-delete_topic: Final[OfName] = (DELETE_TOPICS + "/{}").format
-"""Present while a topic's deletion is under way."""
-entity_config: Final[OfName] = "/config/{}".format
-"""The quotas of an entity, by its path as notices have it: ``users/alice/clients/app``."""
-act: Final[OfName] = (ACTS + "/{}").format
-"""An act: author and change; never changed."""
-schema: Final[OfNumber] = (SCHEMA_IDS + "/{}").format
-"""A schema by its id; never changed or removed."""
-schema_text: Final[OfName] = (SCHEMA_TEXTS + "/{}").format
-"""The id of a text, by its digest, so that equal texts have one id."""
+
+def registration(broker_id: int) -> str:
+    """The persistent node beside a broker's ephemeral one; its version fences a take-over (rule Z1)."""
+    return f"{REGISTRATIONS}/{broker_id}"
+
+
+def handover(broker_id: int) -> str:
+    """(e) Partitions that a leader asks to hand over."""
+    return f"{HANDOVERS}/{broker_id}"
+
+
+def topic(name: str) -> str:
+    """A topic's assignment."""
+    return f"{TOPICS}/{name}"
+
+
+def partitions(name: str) -> str:
+    """Parent of a topic's partition nodes; appears when the controller has first elected leaders."""
+    return f"{TOPICS}/{name}/partitions"
+
+
+def partition(name: str, partition_id: int) -> str:
+    """Parent of a partition's state."""
+    return f"{TOPICS}/{name}/partitions/{partition_id}"
+
+
+def partition_state(name: str, partition_id: int) -> str:
+    """Leader, leader epoch, ISR."""
+    return f"{TOPICS}/{name}/partitions/{partition_id}/state"
+
+
+def topic_config(name: str) -> str:
+    """A topic's overridden settings."""
+    return f"{TOPIC_CONFIGS}/{name}"
 
 
 def user_config(name: str) -> str:
     """A user's credentials and quotas, under the name as Kafka encodes it; `DEFAULT` has quotas only."""
     return f"{USER_CONFIGS}/{node_of(name)}"
+
+
+def entity_config(entity_path: str) -> str:
+    """The quotas of an entity, by its path as notices have it: ``users/alice/clients/app``."""
+    return f"/config/{entity_path}"
+
+
+def topic_epoch(name: str) -> str:
+    """The first leader epoch that no topic of this name has used (rule L10); outlives the topic."""
+    return f"{TOPIC_EPOCHS}/{name}"
+
+
+def topic_id(name: str) -> str:
+    """The topic's UUID again: 0.8's tools drop it when they write the topic's own node."""
+    return f"{TOPIC_IDS}/{name}"
+
+
+def delete_topic(name: str) -> str:
+    """Present while a topic's deletion is under way."""
+    return f"{DELETE_TOPICS}/{name}"
+
+
+def act(act_id: str) -> str:
+    """An act: author and change; never changed."""
+    return f"{ACTS}/{act_id}"
 
 
 # --- groups -----------------------------------------------------------------------------------------------------------
@@ -180,6 +203,11 @@ def group(name: str) -> str:
     return f"{GROUPS}/{group_node(name)}"
 
 
+def group_slot(slot: int) -> str:
+    """The coordinator of a slot's groups (rule G1)."""
+    return f"{GROUP_SLOTS}/{slot}"
+
+
 def commit_note(group: str, topic: str, partition_id: int) -> str:
     """A commit's metadata, beside its number."""
     return f"{COMMITS}/{group_node(group)}/{topic}/{partition_id}"
@@ -193,6 +221,16 @@ def commits(group: str) -> str:
 def ownership_fence(group: str, topic: str, partition_id: int) -> str:
     """The persistent node beside an owner; every claim raises its version (rule Z1)."""
     return f"{CLAIMS}/{group_node(group)}/{topic}/{partition_id}"
+
+
+def schema(schema_id: int) -> str:
+    """A schema by its id; never changed or removed."""
+    return f"{SCHEMA_IDS}/{schema_id}"
+
+
+def schema_text(digest: str) -> str:
+    """The id of a text, so that equal texts have one id."""
+    return f"{SCHEMA_TEXTS}/{digest}"
 
 
 def subject(name: str) -> str:

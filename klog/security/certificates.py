@@ -55,24 +55,24 @@ def pem_of(data: bytes, name: str, kind: str, password: str | None) -> tuple[byt
     """The private key of a file, and its certificates, their own first. Of PEM both are all of it; of PKCS12 the key is
     empty without one.
 
-    It is PKCS12 by its ``kind``, its name or its content. Raises ValueError with the reason.
+    It is PEM by its content; else PKCS12 by its content, its ``kind`` or its name. Raises ValueError with the reason.
     """
     if data.startswith(_JKS_MAGIC):
         raise ValueError(
             "it is a Java keystore (JKS), which klog does not read; keytool -importkeystore -srckeystore FILE "
             "-destkeystore FILE.p12 -deststoretype PKCS12 converts it"
         )
-    if not (kind == "PKCS12" or name.endswith((".p12", ".pfx")) or (data[:1] == b"\x30" and b"-----" not in data)):
+    if b"-----BEGIN" in data:
         text = data.removeprefix(BOM_UTF8).decode("ascii", "replace").encode("ascii", "replace")  # between the blocks
-        if b"-----BEGIN" not in text:
-            raise ValueError("it is not PEM: it has no line -----BEGIN ...-----")
         return text, text
+    if not (data[:1] == b"\x30" or kind == "PKCS12" or name.endswith((".p12", ".pfx"))):
+        raise ValueError("it is not PEM: it has no line -----BEGIN ...-----")
     from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, pkcs12
 
     try:
         found = pkcs12.load_pkcs12(data, password.encode() if password else None)
     except ValueError as error:
-        raise ValueError(f"it is not PKCS12, or has another password: {error}") from None
+        raise ValueError(f"it is neither PEM nor PKCS12, or has another password: {error}") from None
     certificates = [one.certificate for one in (found.cert, *found.additional_certs) if one is not None]
     key = b""
     if found.key is not None:

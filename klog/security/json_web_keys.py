@@ -19,6 +19,7 @@ KEYS_MAX: Final = 1000
 SKIPPED_MAX: Final = 10
 """Unused keys named in words."""
 
+_CURVES: Final = ("P-256", "P-384", "P-521")
 _CURVE_OF: Final = {"ES256": "secp256r1", "ES384": "secp384r1", "ES512": "secp521r1"}
 
 
@@ -96,13 +97,13 @@ def _key(one: object) -> Key:
         raise ValueError(f"its algorithm is {shown(algorithm)}")
     if kind not in ("RSA", "EC"):
         raise ValueError(f"its kind (kty) is {shown(kind)}; expected RSA or EC")
+    if kind == "EC" and one.get("crv") not in _CURVES:
+        raise ValueError(f"its curve is {shown(one.get('crv'))}; expected one of {', '.join(_CURVES)}")
     public_part = {name: one[name] for name in ("kty", "n", "e", "crv", "x", "y") if name in one}
     try:
         public: Any = (RSAAlgorithm if kind == "RSA" else ECAlgorithm).from_jwk(public_part)
     except (InvalidKeyError, TypeError, ValueError) as error:
-        raise ValueError(str(error)) from None
+        raise ValueError(shown(str(error))) from None
     if kind == "RSA" and not RSA_BITS_MIN <= public.key_size <= RSA_BITS_MAX:
         raise ValueError(f"its modulus has {public.key_size} bits; expected {RSA_BITS_MIN} to {RSA_BITS_MAX}")
-    if kind == "EC" and public.curve.name not in _CURVE_OF.values():
-        raise ValueError(f"its curve is {shown(one.get('crv'))}; expected one of P-256, P-384, P-521")
     return Key(kid, algorithm, public)

@@ -78,14 +78,30 @@ IMPLIED_BY: Final[dict[Operation, frozenset[Operation]]] = {
 }
 """An ACL that allows one of these operations also allows the first. A denied operation denies no other."""
 
-_OPERATIONS: Final = {
-    ResourceType.TOPIC: "READ WRITE CREATE DELETE ALTER DESCRIBE DESCRIBE_CONFIGS ALTER_CONFIGS",
-    ResourceType.GROUP: "READ DELETE DESCRIBE",
-    ResourceType.CLUSTER: "CREATE ALTER DESCRIBE CLUSTER_ACTION DESCRIBE_CONFIGS ALTER_CONFIGS IDEMPOTENT_WRITE",
-    ResourceType.TRANSACTIONAL_ID: "WRITE DESCRIBE",
-    ResourceType.DELEGATION_TOKEN: "DESCRIBE",
+OPERATIONS: Final[dict[ResourceType, tuple[Operation, ...]]] = {
+    ResourceType.TOPIC: (
+        Operation.READ,
+        Operation.WRITE,
+        Operation.CREATE,
+        Operation.DELETE,
+        Operation.ALTER,
+        Operation.DESCRIBE,
+        Operation.DESCRIBE_CONFIGS,
+        Operation.ALTER_CONFIGS,
+    ),
+    ResourceType.GROUP: (Operation.READ, Operation.DELETE, Operation.DESCRIBE),
+    ResourceType.CLUSTER: (
+        Operation.CREATE,
+        Operation.ALTER,
+        Operation.DESCRIBE,
+        Operation.CLUSTER_ACTION,
+        Operation.DESCRIBE_CONFIGS,
+        Operation.ALTER_CONFIGS,
+        Operation.IDEMPOTENT_WRITE,
+    ),
+    ResourceType.TRANSACTIONAL_ID: (Operation.WRITE, Operation.DESCRIBE),
+    ResourceType.DELEGATION_TOKEN: (Operation.DESCRIBE,),
 }
-OPERATIONS: Final = {kind: tuple(Operation[one] for one in names.split()) for kind, names in _OPERATIONS.items()}
 """The operations of each type of resource."""
 
 OPERATIONS_NOT_ASKED: Final = -(2**31)

@@ -128,7 +128,8 @@ class Events:
     # --- to the topic -------------------------------------------------------------------------------------------------
 
     def start(self, runtime: Runtime, topic: EventsTopic) -> None:
-        """Send the events to the topic from now on, the waiting ones first."""
+        """Send the events to the topic from now on, the waiting ones first. A controller that sends none keeps the
+        topic's replicas all the same."""
         if self._to_topic:
             self._topic = topic
             self._sending = runtime.spawn(self._send(topic))

@@ -19,17 +19,25 @@ from tests.zookeeper_fixture import session_of
 PAGE = (ROOT / "docs" / "internals" / "zookeeper.md").read_text()
 ROWS: dict[str, str] = dict(re.findall(r"^\| `([^`]+)`(?: \(e\))? \| (.*) \|$", PAGE, flags=re.M))
 EPHEMERAL = set(re.findall(r"^\| `([^`]+)` \(e\)", PAGE, flags=re.M))
-PLACES = {"topic": "<topic>", "partition_id": "<partition>", "group": "<group>", "consumer": "<consumer>"}
-NAMES = {
-    **dict.fromkeys(("broker", "registration", "handover"), "<broker>"),
-    "group_slot": "<slot>",
-    "schema": "<id>",
-    "schema_text": "<digest>",
-    "act": "<act>",
-    "entity_config": "users/<user>/clients/<client>",
-    "user_config": "<user>",
+PLACES = {
+    "name": "<topic>",
+    "topic": "<topic>",
+    "partition_id": "<partition>",
+    "broker_id": "<broker>",
     "group": "<group>",
-    "subject": "<subject>",
+    "consumer": "<consumer>",
+    "slot": "<slot>",
+    "schema_id": "<id>",
+    "digest": "<digest>",
+    "act_id": "<act>",
+    "topic_id": "<topicid>",
+}
+OTHER = {
+    "user_config": {"name": "<user>"},
+    "entity_config": {"entity_path": "users/<user>/clients/<client>"},
+    "group": {"name": "<group>"},
+    "subject": {"name": "<subject>"},
+    "schema": {"schema_id": "<id>"},
 }
 OF_USERS = {"config", "settings", "listener_security_protocol_map", "subscription"}
 NOT_A_PATH = {"group_node", "group_name", "ancestors"}
@@ -40,9 +48,7 @@ def made() -> Iterator[str]:
     for name, function in inspect.getmembers(paths, inspect.isfunction):
         if function.__module__ == paths.__name__ and name not in NOT_A_PATH:
             asked = inspect.signature(function).parameters
-            yield function(**{one: NAMES[name] if one == "name" else PLACES[one] for one in asked})
-    for name, form in inspect.getmembers(paths, inspect.isbuiltin):
-        yield form(NAMES.get(name, "<topic>"), "<partition>")
+            yield function(**{one: {**PLACES, **OTHER.get(name, {})}[one] for one in asked})
     yield from map(paths.entity_config, ("clients/<client>", "ips/<address>"))
 
 

@@ -247,26 +247,26 @@ def test_every_refused_token_looks_the_same(provided: Provided) -> None:
     signer, now = provided.signer, time.time()
     head, body, end = signer.token().split(".")
     stranger = Signer("RS256", signer.kid)
-    cases = {
-        "expired": signer.token(claims(exp=now - 3600)),
-        "nbf": signer.token(claims(nbf=now + 3600)),
-        "audience": signer.token(claims(aud="someone")),
-        "signature": stranger.token(),
-        "algorithm": f"{encoded({'alg': 'none'})}.{body}.",
-        "(kid)": signer.token(kid="no-such-key"),
-        "header cannot be read": f"{head[:-1]}!.{body}.{end}".replace("!", "="),
-        "claims cannot be read": signer.token(b"[" * 30_000),
-        "sub.claim.name": signer.token(claims(sub=None)),
-        "too long": signer.token(claims(sub="x" * 2000)),
-        "HEADER.CLAIMS.SIGNATURE": "x" * 60_000,
-        "signature cannot be read": f"{head}.{body}.{end}AAA",
-    }
-    learned = {shown(provided, token) for token in cases.values()}
+    cases = [
+        ("expired", signer.token(claims(exp=now - 3600))),
+        ("nbf", signer.token(claims(nbf=now + 3600))),
+        ("audience", signer.token(claims(aud="someone"))),
+        ("signature", stranger.token()),
+        ("algorithm", f"{encoded({'alg': 'none'})}.{body}."),
+        ("(kid)", signer.token(kid="no-such-key")),
+        ("it cannot be read", f"{head[:-1]}!.{body}.{end}".replace("!", "=")),
+        ("claims cannot be read", signer.token(b"[" * 30_000)),
+        ("sub.claim.name", signer.token(claims(sub=None))),
+        ("too long", signer.token(claims(sub="x" * 2000))),
+        ("it cannot be read", "x" * 60_000),
+        ("it cannot be read", f"{head}.{body}.{end}AAA"),
+    ]
+    learned = {shown(provided, token) for _, token in cases}
     assert len(learned) == 1
     first, last = next(iter(learned))[:4], next(iter(learned))[4:]
     assert first[0] == 0 and first[2] == bearer.REFUSAL
     assert last[0] == 58 and last[2] == b""
-    for reason in cases:
+    for reason, _ in cases:
         provided.doors.broker.wait_for_log("WARNING", "OAUTHBEARER", reason, timeout_s=2)
     provided.doors.broker.wait_for_log("no-such-key", timeout_s=2)
     assert body not in provided.doors.broker.log_text and end not in provided.doors.broker.log_text

@@ -53,9 +53,9 @@ def test_each_algorithm(algorithm: str) -> None:
     assert check(signer.token(kid=None), keys).name == "alice"
     head, middle, signature = signer.token().split(".")
     other = "B" if signature[5] != "B" else "C"
-    assert "Signature" in refused(f"{head}.{middle}.{signature[:5]}{other}{signature[6:]}", keys).reason
-    assert "Signature" in refused(f"{head}.{encoded(claims(sub='root'))}.{signature}", keys).reason
-    assert "Signature" in refused(f"{head}.{middle}.", keys).reason
+    assert "signature" in refused(f"{head}.{middle}.{signature[:5]}{other}{signature[6:]}", keys).reason
+    assert "signature" in refused(f"{head}.{encoded(claims(sub='root'))}.{signature}", keys).reason
+    assert "signature" in refused(f"{head}.{middle}.", keys).reason
 
 
 @each(
@@ -130,18 +130,18 @@ def test_no_signature_and_shared_secrets() -> None:
 
 def test_keys_are_found_by_kid_and_fit_their_algorithm() -> None:
     assert refused(RSA.token(kid="another\n\x1b[31m")).found == "'another\\n\\x1b[31m'"
-    assert "Key ID" in refused(RSA.token(kid=5)).reason
+    assert "Key ID" in refused(RSA.token(kid=5)).found
     assert "kid" in refused(RSA.token(kid="ES256")).reason  # of another kind
     assert "RS512" in refused(RSA.token(alg="RS512"), key_set(RSA.public(alg="RS256"))).reason
     assert "kid" in refused(RSA.token(kid=None), key_set(RSA.public(), Signer("RS256", "two").public())).reason
     stranger = Signer("RS256", "RS256")
-    assert "Signature" in refused(stranger.token()).reason
-    assert "Signature" in refused(stranger.token(jwk=stranger.public(), jku="file:///tmp/k", x5c=["AA=="])).reason
-    assert "crit" in refused(RSA.token(crit=["other"])).reason
-    refused(RSA.token(crit=["b64"], b64=False))
-    assert "Signature" in refused(EC.token(alg="ES256", kid="ES256")[:-2]).reason
+    assert "signature" in refused(stranger.token()).reason
+    assert "signature" in refused(stranger.token(jwk=stranger.public(), jku="file:///tmp/k", x5c=["AA=="])).reason
+    assert "critical" in refused(RSA.token(crit=["o" * 1000])).found
+    assert "b64" in refused(RSA.token(crit=["b64"], b64=False)).found
+    assert "signature" in refused(EC.token(alg="ES256", kid="ES256")[:-2]).reason
     zero = f"{encoded({'alg': 'ES256', 'kid': 'ES256'})}.{encoded(claims())}.{encoded(bytes(64))}"
-    assert "Signature" in refused(zero).reason
+    assert "signature" in refused(zero).reason
 
 
 @each(
@@ -206,7 +206,7 @@ def test_json_that_reads_in_two_ways_or_in_none(body: bytes) -> None:
     """Also where the issuer has signed it."""
     began_s = time.process_time()
     assert "claims" in refused(signed_raw(HEADER, body)).reason
-    refused(signed_raw(body, b"{}"))
+    assert refused(signed_raw(body, b"{}")).reason in ("its header cannot be read", "it cannot be read")
     assert time.process_time() - began_s < 1
 
 
@@ -234,7 +234,7 @@ def test_the_last_bits_of_base64_are_zero() -> None:
     """256 bytes end in a digit of which two bits count: three other digits would decode to the same."""
     token = RSA.token()
     assert token[-1] in "AQgw"
-    assert "padding" in refused(token[:-1] + {"A": "B", "Q": "R", "g": "h", "w": "x"}[token[-1]]).reason
+    assert "padding" in refused(token[:-1] + {"A": "B", "Q": "R", "g": "h", "w": "x"}[token[-1]]).found
 
 
 @given(

@@ -84,7 +84,7 @@ class Topic:
         self._wanted = wanted
 
     async def keep(self, *, may_create: bool) -> None:
-        assert may_create
+        self.may_create = may_create
 
     async def produce(self, records: list[Record]) -> bool:
         if sum(len(record.value or b"") for record in records) > self._bytes_max:

@@ -325,7 +325,9 @@ class BrokerChannel:
             begun = {name for name, one in there.items() if one.is_new and one.leader == self.broker_id}
             if begun:
                 self._liveness.replicas_begun(begun)
-        wanted = requests.deletions(context, self.broker_id) | pending.stops if everything else pending.stops
+        wanted = dict(pending.stops)
+        if everything:
+            wanted |= requests.deletions(context, self.broker_id, context.deleting)  # whatever was to be stopped before
         stops = {name: stop for name, stop in wanted.items() if not self._is_back(name, stop)}
         if stops:
             answer = await connection.request(requests.stop_replica(self._head, stops), timeout_s=self._timeout_s)

@@ -138,7 +138,7 @@ class Context:
     """Since when the controller waits for members of an ISR that crashed as a whole."""
     wait_again: Callable[[TopicPartition, float], None] | None = None
     """Called with a partition to decide again, and the seconds until then."""
-    stray: dict[TopicPartition, set[int]] = field(default_factory=lambda: defaultdict(set))
+    stray: defaultdict[TopicPartition, set[int]] = field(default_factory=lambda: defaultdict(set))
     """Partition -> brokers with a log of it and no replica."""
     group_slots: dict[int, SlotHolder] = field(default_factory=dict)
     """The coordinator of each slot; without slots that never had one."""

@@ -124,6 +124,8 @@ class Controller:
                 self._channels.open(term.epoch, one)
             state.mark_dirty(self.reassigner.all_in_progress())
             state.spawn(self._keep_reconciling(term))
+            state.keep_up(self._liveness.has_news, self._tell_who_is_back, "brokers are not told who is back")
+            self.topics.start()
             self.elections.start()
             self.reassigner.start()
             self._transfer.start()
@@ -196,7 +198,6 @@ class Controller:
                     await self._slots.reconcile()
                     await self._partitions.reconcile(names)
                     await self.reassigner.advance(names)
-                    await self.topics.finish_deletions()
                 except KlogError as error:
                     if state.term is not term:
                         return
@@ -206,11 +207,13 @@ class Controller:
                 else:
                     continue
                 finally:
-                    news = self._liveness.take_news()
-                    if news is not None:
-                        self._channels.send_metadata(news)
+                    if self._liveness.take_loss():
+                        self._channels.send_metadata()
             # Not under the lock: a client that asks for something meanwhile gets its own error.
             await self._runtime.pause(AGAIN_S)
+
+    async def _tell_who_is_back(self) -> None:
+        self._channels.send_metadata(self._liveness.take_followed())
 
     # --- which brokers live -----------------------------------------------------------------------------------------
 

@@ -54,6 +54,8 @@ class ControllerState:
         self.context = Context(runtime.config, runtime.loop.time)
         self.has_work = asyncio.Event()
         """Set while partitions are dirty, or the brokers' registry must be read again."""
+        self.deletions_due = asyncio.Event()
+        """Set where a topic that is being deleted has no replica left: `TopicManager` finishes."""
         self.is_registry_doubted = False
         self._dirty: set[TopicPartition] = set()
         self._tasks: list[asyncio.Task[None]] = []

@@ -1,11 +1,12 @@
 """Which brokers live, as their registrations and the channels to them tell, and how those that went were lost.
 
-A change marks partitions dirty: the next reconciliation elects. What all brokers must learn of it they are sent after
-that (`take_news`).
+A change marks partitions dirty: the next reconciliation elects. The other brokers learn at once who is back
+(`has_news`), and of a loss after the elections that it causes (`take_loss`).
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -35,20 +36,30 @@ class Liveness:
         self._image = image
         self._state = state
         self._former_brokers = former_brokers
-        self._news: set[TopicPartition] | None = None
+        self.has_news = asyncio.Event()
+        """Set where brokers or lost replicas are back, of which the others do not know yet."""
+        self._followed: set[TopicPartition] = set()
+        self._has_lost_broker = False
 
-    def take_news(self) -> set[TopicPartition] | None:
-        """The partitions whose metadata have changed, where the others must learn that, or which brokers live; else
-        None. After the elections that this causes: a thousand requests before them would delay them."""
-        news, self._news = self._news, None
-        return news
+    def take_followed(self) -> set[TopicPartition]:
+        """The partitions of which a lost replica follows again since the last call."""
+        followed, self._followed = self._followed, set()
+        return followed
+
+    def take_loss(self) -> bool:
+        """Whether a broker was lost since the last call. The others are told after the elections: a thousand requests
+        before them would delay them."""
+        has_lost, self._has_lost_broker = self._has_lost_broker, False
+        return has_lost
 
     # --- registrations ------------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
         """The term begins: report who has come or gone without a controller."""
         context, known = self._state.context, self._image.brokers
-        self._news = None
+        self.has_news.clear()
+        self._followed.clear()
+        self._has_lost_broker = False
         for broker_id, left_ms in self._former_brokers.left_ms.items():
             if broker_id not in context.brokers:
                 context.how_lost[broker_id] = f"was lost at {_clock_time(left_ms)}, by the last controller's metadata"
@@ -133,7 +144,8 @@ class Liveness:
         how = self._how_lost(known, f"{Fate.SILENT} at {_clock_time()}: connections are refused")
         known.is_refused = True
         self._tell("broker-down", registration.broker, reason=f"it {how}")
-        self._changed(context.hosted(broker_id))
+        self._has_lost_broker = True
+        self._state.mark_dirty(context.hosted(broker_id))
 
     def answered(self, registration: Registration) -> None:
         """This incarnation answers: it lives, and a refusal before was wrong."""
@@ -146,7 +158,7 @@ class Liveness:
             log.warning("broker %d answers: it was not dead", broker_id)
             known.is_refused, known.is_trusted = False, True
             self._runtime.tell("broker-up", id=broker_id, reason="it answers again")
-            self._changed(())
+            self.has_news.set()
         self._state.mark_dirty(context.hosted(broker_id))
 
     def disconnected(self, registration: Registration) -> None:
@@ -163,7 +175,8 @@ class Liveness:
             return
         known.facts = {TopicPartition(one.topic, one.partition_index): one for one in replicas}
         known.lost = {name for name, one in known.facts.items() if not one.is_online}
-        self._state.mark_dirty(context.hosted(broker_id) | context.find_stray_logs(broker_id))
+        stray = context.find_stray_logs(broker_id)
+        self._state.mark_dirty(context.hosted(broker_id) | stray)
 
     def replicas_failed(self, broker_id: int, names: Iterable[TopicPartition]) -> None:
         """These replicas could not carry out LeaderAndIsr: they count as lost."""
@@ -178,7 +191,9 @@ class Liveness:
         there = lost & names
         if there:
             lost -= there
-            self._changed(there, metadata_of=there)
+            self._followed |= there
+            self.has_news.set()
+            self._state.mark_dirty(there)
 
     def replicas_begun(self, names: set[TopicPartition]) -> None:
         """Leaders have cleared the marks of these new partitions (rule R1): read the states.
@@ -206,11 +221,7 @@ class Liveness:
             left = deleting.get(name.topic, set())
             left.discard((name, broker_id))
             if name.topic in deleting and not left:
-                self._state.mark_dirty(())
-
-    def _changed(self, dirty: Iterable[TopicPartition], metadata_of: Iterable[TopicPartition] = ()) -> None:
-        self._news = {*(self._news or ()), *metadata_of}
-        self._state.mark_dirty(dirty)
+                self._state.deletions_due.set()
 
 
 def _clock_time(at_ms: int | None = None) -> str:

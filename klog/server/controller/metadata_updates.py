@@ -226,6 +226,8 @@ class MetadataUpdates:
         for topic in stale | context.reread:
             self._topics.pop(topic, None)
         context.reread.clear()
+        if (live, lost) != (self._live, self._lost):
+            self._everything = None
         self._live, self._lost = live, lost
 
 

@@ -4,8 +4,9 @@
 reconciled partitions, so each report of an in-sync set, each broker that comes or goes and each new controller leads to
 the next step of the partitions concerned.
 
-A broker that was dead when its replica was removed still has the log. When it is back, `Context.stray` has the log.
-It is deleted if it belongs to this very topic, the partition has a live leader, and the broker has no replica of it.
+A broker that was dead when its replica was removed still has the log. When it is back and describes its disks,
+`Context.find_stray_logs` notes it. It is deleted if it belongs to this very topic, the partition has a live leader, and
+the broker has no replica of it.
 """
 
 from __future__ import annotations

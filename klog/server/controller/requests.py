@@ -102,12 +102,12 @@ def stop_replica(head: Mapping[str, Any], stops: Mapping[TopicPartition, Stop]) 
     )
 
 
-def deletions(context: Context, broker_id: int) -> dict[TopicPartition, Stop]:
-    """The broker's replicas of topics that are being deleted."""
+def deletions(context: Context, broker_id: int, topics: Iterable[str]) -> dict[TopicPartition, Stop]:
+    """The broker's replicas that are left of these topics, which are being deleted."""
     return {
         name: Stop(context.topics[topic].topic_id, DELETED_TOPIC_EPOCH, delete=True)
-        for topic, left in context.deleting.items()
-        for name, one in left
+        for topic in topics
+        for name, one in sorted(context.deleting[topic])
         if one == broker_id
     }
 

@@ -16,7 +16,6 @@ import functools
 import logging
 import random
 import uuid
-from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -38,6 +37,7 @@ from klog.names import INTERNAL_TOPICS, TopicPartition, check_new_topic_name
 from klog.protocol.interbroker import DELETED_TOPIC_EPOCH
 from klog.replication.isr import check_flush_rule
 from klog.replication.placement import check_factor, place, place_more
+from klog.server.controller import requests
 from klog.server.controller.controller_part import ControllerPart, Tools
 from klog.server.controller.requests import Stop
 from klog.server.image import ClusterImage, PartitionImage, TopicImage
@@ -80,6 +80,12 @@ class TopicManager(ControllerPart):
         self._config = self._runtime.config
         self._image = image
         self._deleted: dict[str, asyncio.Event] = {}
+
+    def start(self) -> None:
+        """The term has begun."""
+        state = self._state
+        state.deletions_due.set()
+        state.keep_up(state.deletions_due, self._finish_deletions, "topics are not deleted yet")
 
     # --- create -----------------------------------------------------------------------------------------------------
 
@@ -386,29 +392,28 @@ class TopicManager(ControllerPart):
             self._advance_deletion(name)
 
     def _advance_deletion(self, name: str) -> None:
-        """Have each live broker delete its replicas that are left; the next reconciliation finishes without any."""
+        """Have each live broker delete its replicas that are left; finish without any."""
         context = self._state.context
         if not context.deleting[name]:
-            self._state.mark_dirty(())
-            return
-        stop = Stop(context.topics[name].topic_id, DELETED_TOPIC_EPOCH, delete=True)
-        stops: dict[int, dict[TopicPartition, Stop]] = defaultdict(dict)
-        for partition, broker_id in sorted(context.deleting[name]):
-            if context.is_live(broker_id):
-                stops[broker_id][partition] = stop
-        for broker_id, what in stops.items():
-            self._channels.send_stop(broker_id, what)
+            self._state.deletions_due.set()
+        for broker_id in context.live:
+            if stops := requests.deletions(context, broker_id, [name]):
+                self._channels.send_stop(broker_id, stops)
 
-    async def finish_deletions(self) -> None:
-        """Under the controller's lock: remove the nodes of topics of which no replica is left. What fails is tried
-        again."""
+    async def _finish_deletions(self) -> None:
+        for name in [name for name, left in self._state.context.deleting.items() if not left]:
+            self._runtime.spawn(self._finish_deletion(name))  # not of the term: what is written is told
+
+    async def _finish_deletion(self, name: str) -> None:
         state = self._state
-        for name in [name for name, left in state.context.deleting.items() if not left]:
+        async with state.lock:
+            if not state.active or state.context.deleting.get(name) != set():
+                return  # finished by another, which began at the same time; the name may be in use again
             try:
                 await state.write(topic_deletion.finish_deletion, self._zookeeper, name, state.fence)
-            except KlogError as error:
+            except KlogError as error:  # `advance_deletions` tries again
                 log.error("topic %s is not deleted yet: %s", name, error.message)
-                continue
+                return
             state.context.forget_topic(name)
             log.info("topic %s deleted", name)
             self._deleted.pop(name, asyncio.Event()).set()

@@ -97,10 +97,10 @@ class _Sources:
 
 
 class _Answer:
-    """The outcome of one append; it waits for the commit."""
+    """The outcome of one append; it waits for the commit, and must not keep the records for so long (rule P2)."""
 
     def __init__(self, asked: Any) -> None:
-        self.asked = asked
+        self.topic, self.partition_index = asked.topic, asked.partition_index
         self.partition: LedPartition | None = None
         self.error: KlogError | None = None
         self.base_offset = -1
@@ -119,8 +119,8 @@ class _Answer:
             error = self.waiting.result() if self.waiting.done() else _LATE
         end = -1 if self.partition is None else self.partition.log.end.offset
         return {
-            "topic": self.asked.topic,
-            "partition_index": self.asked.partition_index,
+            "topic": self.topic,
+            "partition_index": self.partition_index,
             **error_fields(error),
             "base_offset": self.base_offset if error is None else -1,
             "end_offset": end if error is not None else self.end_offset,
