@@ -127,6 +127,8 @@ def test_a_restored_topic_has_what_it_had(cluster: RunningCluster, topic: str) -
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
     (first_end, *_) = [end for _, _, end in facts(at, topic)]
     admin.delete_records([TopicPartition(topic, 0, first_end // 2)])[TopicPartition(topic, 0)].result(WITHIN_S)
+    for one in (2, 3):  # a follower learns of it by its next fetch
+        cluster.brokers[one].wait_for_log(f"{topic}-0", "DeleteRecords")
     commit(cluster.bootstrap, group, topic, first_end // 2 + 1)
     had, shown = contents(cluster, topic), facts(at, topic)
     count = sum(map(len, had.values()))
