@@ -14,7 +14,15 @@ from klog.client.cluster import Cluster
 from klog.client.metadata import BrokerNode, Metadata
 from klog.config.broker import setting_of
 from klog.coordination.brokers import Endpoint
-from klog.errors import BrokerNotAvailable, KlogError, NoSuchThing, Refused, UnsupportedVersion
+from klog.errors import (
+    BrokerNotAvailable,
+    CannotConnect,
+    KlogError,
+    NoSuchThing,
+    Refused,
+    TimedOut,
+    UnsupportedVersion,
+)
 from klog.net.channel import Channel
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
@@ -22,6 +30,8 @@ from klog.render.values import moment
 
 DEAD = "dead"
 NO_ANSWER = "no answer"
+SILENCE = (BrokerNotAvailable, CannotConnect, TimedOut)
+"""Errors of a broker that does not say a word; others, as of a login that it refuses, are answers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +191,7 @@ async def describe_self(cluster: Cluster, broker_id: int) -> Any | None:
     """klog's DescribeSelf; None where the broker is not klog, is down or hangs."""
     try:
         return await cluster.to_broker(broker_id, ApiKey.DESCRIBE_SELF, 0)
-    except KlogError:
+    except (UnsupportedVersion, *SILENCE):
         return None
 
 
@@ -194,7 +204,7 @@ def shares(metadata: Metadata) -> tuple[Counter[int | None], Counter[int]]:
 def _row(
     node: BrokerNode, metadata: Metadata, counts: tuple[Counter[int | None], Counter[int]], self_: Any | KlogError
 ) -> BrokerRow:
-    """``self_``: klog's DescribeSelf, why there is none, or DEAD."""
+    """``self_``: klog's DescribeSelf, why there is none, or DEAD. Raises what is neither an answer nor silence."""
     leaders, replicas = counts
     row: dict[str, Any] = {
         "broker": node.broker_id,
@@ -209,15 +219,19 @@ def _row(
     }
     if self_ == DEAD:
         row["state"] = DEAD
-    elif isinstance(self_, KlogError):  # not a word, where it is not Kafka's that has other words
-        row["state"] = None if isinstance(self_, UnsupportedVersion) else NO_ANSWER
+    elif isinstance(self_, SILENCE):
+        row["state"] = NO_ANSWER
+    elif isinstance(self_, UnsupportedVersion):
+        row["state"] = None  # Kafka's
+    elif isinstance(self_, KlogError):
+        raise self_
     else:
         row |= {
             "since": moment(int(self_.started_at_ms)),
             "state": str(self_.state),
             "version": str(self_.version),
             "incarnation": int(self_.incarnation),
-            "zookeeper": str(self_.zookeeper),
+            "zookeeper": str(self_.zookeeper) or None,
             "listeners": [
                 f"{Endpoint(one.name, one.protocol, one.host, one.port)} {one.protocol} {one.ranges}"
                 for one in self_.listeners

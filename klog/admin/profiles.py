@@ -163,7 +163,7 @@ def load(home: Path, folder: Path) -> Profiles:
         return at_home
     _check_owner(path)
     project = read_file(path)
-    for name in project.by_name.keys() & at_home.by_name.keys():
+    for name in sorted(project.by_name.keys() & at_home.by_name.keys()):
         raise UsageError(
             f"two profiles have the name {name!r}: one in {at_home.file}, one in {path}", hint="rename one of them"
         )

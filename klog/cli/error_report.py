@@ -75,7 +75,8 @@ def show(error: KlogError, command: str, form: Format, err: TextIO, *, target: T
         is_named = all(one in error.message for one in addresses)
         lines.append(f"  address: from {target.source}" if is_named else f"  cluster: {target}")
     if hint:
-        lines += wrapped(hint, HINT_WIDTH, "  hint: ") if is_terminal(err) else [f"  hint: {hint}"]
+        is_folded = is_terminal(err) and not hint.startswith("klog ")  # a command is pasted
+        lines += wrapped(hint, HINT_WIDTH, "  hint: ") if is_folded else [f"  hint: {hint}"]
     write(err, "\n".join(lines) + "\n")
 
 

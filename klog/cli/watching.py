@@ -60,14 +60,15 @@ class Watched:
         self._invocation = invocation
         self.is_live = is_terminal(sys.stdout) and invocation.output in (Format.TABLE, Format.WIDE)
 
-    def show(self, report: Report) -> int:
-        """The exit code that the report asks for."""
+    def show(self, report: Report, *, is_last: bool = False) -> int:
+        """The exit code that the report asks for. The last one is whole: none takes its place."""
         if self.is_live:
+            sys.stdout.write("\x1b[H\x1b[J")
+        if self.is_live and not is_last:
             rows = list(report.rows)
             room = max(1, shutil.get_terminal_size().lines - LINES_KEPT - len(report.notes))
             hidden = len(rows) - room
             more = (f"{hidden} more",) if hidden > 0 else ()
-            sys.stdout.write("\x1b[H\x1b[J")
             report = replace(report, rows=rows[:room], notes=(*more, *report.notes))
         return self._invocation.show(report, out=sys.stdout)
 
@@ -93,7 +94,8 @@ async def watch(
             invocation.warn(error.message)  # who watches a cluster wants to see it come back, too
         else:
             seen = True
-            code = watched.show(report)
-            if is_over():
+            is_last = is_over()
+            code = watched.show(report, is_last=is_last)
+            if is_last:
                 return code
         await asyncio.sleep(max(0.0, due - loop.time()))

@@ -298,7 +298,7 @@ def _numbers(value: object) -> list[int]:
     return [one for one in value if type(one) is int] if isinstance(value, list) else []
 
 
-def listed(numbers: Any) -> str:
+def numbers_text(numbers: Any) -> str:
     """``1,2``, or ``none``."""
     return ",".join(str(int(one)) for one in numbers) or "none"
 
@@ -306,17 +306,18 @@ def listed(numbers: Any) -> str:
 def _led(event: Event) -> str:
     old = event["old_leader"]
     before = "before: no leader" if old == NO_LEADER else f"before: {old}"
-    return f"broker {event['leader']} leads, epoch {event['leader_epoch']} ({before}); in-sync {listed(event['isr'])}"
+    in_sync = numbers_text(event["isr"])
+    return f"broker {event['leader']} leads, epoch {event['leader_epoch']} ({before}); in-sync {in_sync}"
 
 
 def _in_sync(event: Event) -> str:
-    return f"in-sync replicas {listed(event['isr'])} (before: {listed(event['old_isr'])})"
+    return f"in-sync replicas {numbers_text(event['isr'])} (before: {numbers_text(event['old_isr'])})"
 
 
 def _moved(event: Event) -> str:
     throttle = event.get("throttle")
     limit = f", at {throttle:,} bytes/s at most" if isinstance(throttle, int) and throttle > 0 else ""
-    return f"replicas {listed(event['replicas'])} move to {listed(event['target'])}{limit}"
+    return f"replicas {numbers_text(event['replicas'])} move to {numbers_text(event['target'])}{limit}"
 
 
 _SENTENCES: Final[Mapping[str, str | Callable[[Event], str]]] = {
@@ -344,11 +345,13 @@ _SENTENCES: Final[Mapping[str, str | Callable[[Event], str]]] = {
     "messages-lost": lambda event: (
         f"cut from {event['cut_at']} to {event['ended_at']}; the bytes are kept in {', '.join(event['files'])}"
     ),
-    "partition-offline": lambda event: f"no leader, epoch {event['leader_epoch']}; in-sync {listed(event['isr'])}",
+    "partition-offline": lambda event: (
+        f"no leader, epoch {event['leader_epoch']}; in-sync {numbers_text(event['isr'])}"
+    ),
     "partitions-added": lambda event: f"{counted(event['partitions'], 'partition')} now",
     "reassignment-begun": _moved,
     "reassignment-cancelled": _moved,
-    "reassignment-done": lambda event: f"replicas {listed(event.get('target', event['replicas']))}",
+    "reassignment-done": lambda event: f"replicas {numbers_text(event.get('target', event['replicas']))}",
     "reassignment-stalled": "stalled",
     "rebalance": lambda event: f"generation {event['generation']}: {counted(len(event['members']), 'member')}",
     "replicas-offline": lambda event: f"cannot serve {', '.join(event['partitions'])}",

@@ -218,7 +218,8 @@ def _section(one: Page) -> Iterator[str]:
     for text in one.text:
         yield _markdown(text)
         yield ""
-    records = (*one.arguments, *one.own_flags)
+    dry_run = (record for record in one.global_flags if record[0].startswith("--dry-run"))  # not every command has it
+    records = (*one.arguments, *one.own_flags, *dry_run)
     if records:
         yield "| | |"
         yield "|---|---|"

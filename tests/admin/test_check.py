@@ -17,6 +17,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from klog.admin.group_lag import LagRow
 from klog.admin.health.findings import Finding, causes, in_order
 from klog.admin.health.group_looks import GroupLook
+from klog.admin.health.group_rules import groups
 from klog.admin.health.rules import judge
 from klog.admin.health.screen import summary
 from klog.admin.health.snapshot import NO_METADATA, CertificateFact, ServerFact, Snapshot
@@ -432,6 +433,10 @@ def test_a_deletion_that_waits_for_a_broker_names_it() -> None:
     deleting(snapshot)
     (one,) = [one for one in judge(snapshot) if one.kind == "deletion-stalls"]
     assert one.do.startswith("start broker 3:")
+    assert one.do.endswith("with an empty log dir too")
+    hangs(snapshot)
+    (one,) = [one for one in judge(snapshot) if one.kind == "deletion-stalls"]
+    assert "brokers 2,3 back" in one.do and "empty" not in one.do, "broker 2 is not to lose its log dir"
     snapshot.deletions = {"t": NOW_MS - 1_000}
     assert "deletion-stalls" not in kinds(snapshot)
 
@@ -475,6 +480,13 @@ def test_groups(offset: int, lag: int | None, max_lag: int | None, expected: lis
     assert kinds(snapshot) == ["offset-without-partition"]
 
 
+def test_a_group_whose_members_could_not_be_read_is_not_told_to_have_none() -> None:
+    snapshot = well()
+    snapshot.groups = [read(5, 0, 9, lag=2, committed_ms=NOW_MS - 3_600_000), read(5, topic="gone")]
+    (one,) = judge(snapshot)
+    assert one.kind == "offset-without-topic" and "group delete" not in one.do
+
+
 def test_a_member_that_has_never_committed_is_not_well() -> None:
     snapshot = well()
     snapshot.group_looks = [GroupLook("g", (Member("m1", None, None),), since_ms=NOW_MS - 1_000)]
@@ -483,6 +495,26 @@ def test_a_member_that_has_never_committed_is_not_well() -> None:
     assert kinds(snapshot) == [], "it has just begun"
     snapshot.groups.append(read(5, 2, 200, partition=1))
     assert kinds(snapshot, 100) == [], "it commits where it has read something"
+    snapshot.groups[0] = read(None, 2, 200, lag=101)
+    assert kinds(snapshot, 100) == ["lag"], "and not here"
+
+
+def test_a_member_of_quiet_partitions_is_well_unless_its_group_is_asked_about() -> None:
+    snapshot = well()
+    members = (Member("m1", None, None), Member("m2", None, None))
+    snapshot.group_looks = [GroupLook("g", members, since_ms=NOW_MS - 3_600_000)]
+    snapshot.groups = [read(None, 2, 200), replace(read(5, 2, 200, partition=1), owner="m2")]
+    assert kinds(snapshot) == []
+    assert [one.kind for one in groups(snapshot, alone=True)] == kinds(snapshot, 100) == ["never-committed"]
+
+
+def test_a_group_that_somebody_asks_about_has_less_time() -> None:
+    snapshot = well()
+    look = GroupLook("g", (Member("m1", None, None),), idle=("m2",), since_ms=NOW_MS - 1_000)
+    snapshot.group_looks = [look]
+    snapshot.groups = [read(None, 2, 200)]
+    assert kinds(snapshot) == []
+    assert [one.kind for one in groups(snapshot, alone=True)] == ["never-committed", "idle-members"]
 
 
 def test_leaders_to_elect_are_one_finding_and_no_advice_to_elect_a_broker_that_hangs() -> None:

@@ -15,11 +15,14 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from klog.cli import arguments, error_report, interrupt, name_values
+from klog.admin.group_lag import LagRow
+from klog.cli import arguments, error_report, interrupt, name_values, watching
 from klog.cli.flags import GlobalFlags
+from klog.cli.invocation import Invocation
 from klog.cli.target import Target
+from klog.cli.traits import Traits
 from klog.errors import CannotConnect, UsageError
-from klog.render import Format
+from klog.render import Format, Report
 from klog.signals import ECHO_S
 from tests.cli.process import on_terminal
 from tests.cli.runner import klog
@@ -73,6 +76,30 @@ def test_a_hint_folds_at_80_columns_where_a_person_reads_it() -> None:
     assert said == "klog topic list: wrong" and lines[0].startswith("  hint: words")
     assert len(lines) > 1 and all(len(line) <= 80 or "`klog group rewind a-long" in line for line in lines)
     assert f"  hint: {hint}" in pipe.getvalue().splitlines()
+
+
+def test_a_hint_that_is_a_command_does_not_fold() -> None:
+    hint, person = "klog profile add staging -B " + "host-of-a-broker:9092," * 5, Terminal()
+    error_report.show(UsageError("wrong", hint=hint), "profile.use", Format.TABLE, person)
+    assert f"  hint: {hint}" in person.getvalue().splitlines()
+
+
+async def test_the_last_report_of_a_watch_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LINES", "6")
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    rows = [LagRow("g", "t", number) for number in range(9)]
+    rows.append(LagRow("g", "t", 9).failed_by(UsageError("wrong")))
+    looked: list[int] = []
+    invocation = Invocation(GlobalFlags(), "lag", Traits(rows="klog.admin.group_lag:LagRow"))
+
+    async def look() -> Report:
+        looked.append(1)
+        return invocation.report(rows)
+
+    code = await watching.watch(invocation, look, 0.01, is_over=lambda: len(looked) == 2)
+    _, cut, whole = sys.stdout.getvalue().split("\x1b[H\x1b[J")  # type: ignore[attr-defined]
+    assert len(cut.splitlines()) < 6 and len(whole.splitlines()) > 10
+    assert code == 1, "the row that has failed is not among those of a cut report"
 
 
 def test_a_file_that_is_not_there_is_an_error_with_its_name(dead_address: str) -> None:

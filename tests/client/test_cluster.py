@@ -28,6 +28,7 @@ from klog.names import TopicPartition
 from klog.net.channel import Channel
 from klog.protocol import klog_apis
 from klog.protocol.apis import ApiKey
+from klog.security.errors import AuthenticationFailed
 from tests.broker_fixture import RunningBroker
 from tests.rows import each
 from tests.tools.verbs import make_topic, run, send
@@ -190,6 +191,19 @@ def test_against_a_plain_broker_what_only_klog_tells_is_unknown(
     assert (live.since, live.incarnation) == (None, None)
     (last,) = run(broker.bootstrap, lambda cluster: offsets.list_offsets(cluster, topic, parse_position("-1")))
     assert last.offset == 1
+
+
+def test_a_login_that_a_broker_refuses_is_not_silence(broker: RunningBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def refused(*_: object, **__: object) -> None:
+        raise AuthenticationFailed("no")
+
+    async def ask(cluster: Cluster) -> None:
+        monkeypatch.setattr(cluster, "to_broker", refused)
+        for asking in (brokers.list_brokers(cluster), brokers.describe_self(cluster, 1)):
+            with pytest.raises(AuthenticationFailed):
+                await asking
+
+    run(broker.bootstrap, ask)
 
 
 async def _is_klog(cluster: Cluster) -> bool:

@@ -21,6 +21,7 @@ from klog.coordination import acts, quotas
 from klog.coordination.embedded import ZooKeeperServer
 from klog.security.quotas import Entity, QuotaKey
 from tests.broker_fixture import RunningBroker
+from tests.cli.runner import klog
 from tests.security.broker_doors import Doors, add_user, listen_to, pem, ports_of, unique
 from tests.security.certificates import Authority
 from tests.zookeeper_fixture import session_of
@@ -93,6 +94,14 @@ def consumed(doors: Doors, user: str, topic: str, group: str) -> KafkaError | by
         return message.error() or message.value()
     finally:
         consumer.close()
+
+
+def test_a_user_who_may_not_describe_the_cluster_sees_what_is_left(doors: Doors) -> None:
+    at = ["-B", doors.address("PLAINTEXT"), "-o", "json"]
+    looked = klog("status", *at)
+    assert looked.code == 1 and looked.rows, "a finding, not a wrong command"
+    (row,) = klog("broker", "list", *at).rows
+    assert row["zookeeper"] is None
 
 
 def test_a_user_without_acls_may_do_nothing(doors: Doors) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
+from enum import StrEnum
 from typing import Final, NamedTuple
 
 from klog.admin.health.findings import CRITICAL, Finding
@@ -13,15 +14,23 @@ from klog.client.metadata import Metadata, PartitionNode
 from klog.names import counted
 
 TOPICS_NAMED_MAX: Final = 5
-NEVER, HANGS, SILENT, DEAD, UNSURE = "never", "hangs", "silent", "dead", "unsure"
+
+
+class State(StrEnum):
+    """Why a broker does not serve: no broker of the id was ever there; it hangs, taking connections without answering;
+    it is silent; it is dead; or that is unsure, since what hangs at one of the addresses may be it."""
+
+    NEVER = "never"
+    HANGS = "hangs"
+    SILENT = "silent"
+    DEAD = "dead"
+    UNSURE = "unsure"
 
 
 class Away(NamedTuple):
-    """Why a broker does not serve: no broker of the id was ever there; it ``hangs`` at the address, taking connections
-    without answering; it is ``silent``; it is ``dead``; or that is ``unsure``, since what hangs at one of the addresses
-    may be it."""
+    """A broker that does not serve, and the addresses that the state is about."""
 
-    state: str
+    state: State
     addresses: Sequence[str] = ()
 
 
@@ -32,32 +41,36 @@ def away(snapshot: Snapshot, broker: int) -> Away | None:
     if not snapshot.is_away(broker):
         return None
     if snapshot.answers and never_was(snapshot, broker):
-        return Away(NEVER)
+        return Away(State.NEVER)
     if address is not None and (broker in snapshot.hung or address in snapshot.hung_addresses):
-        return Away(HANGS, [address])
+        return Away(State.HANGS, [address])
     if broker in snapshot.silent or (not snapshot.answers and here is not None and here.runs):
-        return Away(SILENT)
+        return Away(State.SILENT)
     if address is None and snapshot.hung_addresses:
-        return Away(UNSURE, snapshot.hung_addresses)
-    return Away(DEAD, [] if address is None else [address])
+        return Away(State.UNSURE, snapshot.hung_addresses)
+    return Away(State.DEAD, [] if address is None else [address])
 
 
 def dead_brokers(snapshot: Snapshot) -> Iterator[Finding]:
     """Brokers that assignments name and that do not live. Those that are to be started alone are one finding."""
     just_dead: dict[int, int] = {}
     for broker, replicas in sorted(replicas_of_dead(snapshot.metadata).items()):
-        state, addresses = away(snapshot, broker) or Away(DEAD)
-        if state == DEAD:
-            just_dead[broker] = replicas
-            continue
+        state, addresses = away(snapshot, broker) or Away(State.DEAD)
+        found = f"not alive; it has {counted(replicas, 'replica')}"
         takes = f"{', '.join(addresses)} accepts connections but does not answer"
-        found = f"not alive; it has {counted(replicas, 'replica')}. It hangs: {takes}"
-        do = hangs_do(snapshot, addresses, broker if state == HANGS else None)
-        if state == NEVER:
-            found = f"has never been registered; it is assigned {counted(replicas, 'replica')}"
-            do = never_was_do(snapshot, broker)
-        elif state == UNSURE:
-            found = f"not alive; it has {counted(replicas, 'replica')}. {takes}: a broker that hangs"
+        match state:
+            case State.NEVER:
+                found = f"has never been registered; it is assigned {counted(replicas, 'replica')}"
+                do = never_was_do(snapshot, broker)
+            case State.HANGS:
+                found += f". It hangs: {takes}"
+                do = hangs_do(snapshot, addresses, broker)
+            case State.UNSURE:
+                found += f". {takes}: a broker that hangs"
+                do = hangs_do(snapshot, addresses)
+            case State.DEAD | State.SILENT:  # it was silent while it was alive
+                just_dead[broker] = replicas
+                continue
         yield Finding(CRITICAL, f"broker {broker}", found, "alive", do, "dead-broker")
     if just_dead:
         replicas_of_all = counted(sum(just_dead.values()), "replica")

@@ -36,7 +36,7 @@ def groups(snapshot: Snapshot, max_lag: int | None = None, *, alone: bool = Fals
     for one in snapshot.groups:
         rows.setdefault(str(one.group), []).append(one)
     for name, mine in rows.items():
-        of = _Of(snapshot, looks.get(name, GroupLook(name, ())), mine, max_lag, alone)
+        of = _Of(snapshot, looks.get(name, GroupLook(name, ())), name in looks, mine, max_lag, alone)
         yield from (one for rule in _RULES for one in rule(of))
 
 
@@ -46,6 +46,8 @@ class _Of:
 
     snapshot: Snapshot
     look: GroupLook
+    is_known: bool
+    """Whether its members could be read."""
     rows: Sequence[LagRow]
     max_lag: int | None
     alone: bool
@@ -80,10 +82,10 @@ class _Of:
 def _gone(of: _Of) -> Iterator[Finding]:
     """Topics that its members read, and that do not exist."""
     for topic in of.look.gone if of.is_since(SETTLED_MS) else ():
-        name, was, do = shlex.quote(topic), "does not exist", "create"
+        name, was = shlex.quote(topic), "does not exist"
+        do = f"`klog topic create {name}`, or other topics for its members"
         if topic in of.snapshot.deleted:
-            was, do = "was deleted", "restore"
-        do = f"`klog topic {do} {name}`, or other topics for its members"
+            was, do = "was deleted", f"`klog topic restore {name}`, or other topics for its members"
         yield of.finding("topic-gone", f"its members read topic {topic}, which {was}", "topics that exist", do)
 
 
@@ -110,8 +112,10 @@ def _outside(of: _Of) -> Iterator[Finding]:
 def _no_member(of: _Of) -> Iterator[Finding]:
     """Messages wait, and nobody reads them."""
     unread = sum(one.lag or 0 for one in of.positions)
+    if not of.is_known or of.look.members or not unread:
+        return
     since_ms = of.look.since_ms or max(map(_committed_ms, of.positions), default=0)
-    if of.look.members or not unread or (not of.alone and of.snapshot.now_ms - since_ms < PATIENCE_MS):
+    if not of.alone and of.snapshot.now_ms - since_ms < PATIENCE_MS:
         return
     since = f" since {moment_text(since_ms)}" if since_ms else ""
     do = f"start its consumers; or `klog group delete {of.name}`, if it is no longer needed"
@@ -120,11 +124,16 @@ def _no_member(of: _Of) -> Iterator[Finding]:
 
 
 def _never_committed(of: _Of) -> Iterator[Finding]:
-    """Members that read, and have not committed anything for a while; at once where a lag is not to be exceeded."""
-    owned = [one for one in of.positions if one.owner]
-    never = [one for one in owned if one.has_committed_nothing]
-    lazy = {str(one.owner) for one in never} - {str(one.owner) for one in owned if one.current_offset is not None}
-    if not lazy or (of.max_lag is None and not of.is_since(PATIENCE_MS)):
+    """Members that read, and have not committed anything for a while; at once where a lag is not to be exceeded.
+
+    A member of partitions without new messages has nothing to commit: where nobody asks about the group, it is well as
+    long as another commits.
+    """
+    never = [one for one in of.positions if one.has_committed_nothing]
+    committed = [one for one in of.positions if one.current_offset is not None]
+    lazy = {str(one.owner) for one in never} - {str(one.owner) for one in committed}
+    is_unasked = of.max_lag is None and not of.alone
+    if not lazy or (is_unasked and (committed or not of.is_since(PATIENCE_MS))):
         return
     places = _named([one.place for one in never if one.owner in lazy])
     found = f"{_members(of.look, lazy)} never committed; there are messages in {places}"
@@ -175,7 +184,7 @@ def _idle(of: _Of) -> Iterator[Finding]:
 def _too_far(of: _Of) -> Iterator[Finding]:
     """More unread than is permitted."""
     for one in of.positions if of.max_lag is not None else ():
-        if one.current_offset is not None and not one.is_outside and (one.lag or 0) > (of.max_lag or 0):
+        if not one.is_outside and (one.lag or 0) > (of.max_lag or 0):
             do = f"look at its consumers: `klog group describe {of.name}`"
             found = f"lags by {counted(one.lag or 0, 'message')}"
             yield of.finding("lag", found, f"at most {of.max_lag:,}", do, one)
@@ -190,7 +199,11 @@ def _left_over(of: _Of) -> Iterator[Finding]:
         do = f"delete {node}"
         if one.topic not in of.snapshot.metadata.topics:
             node, kind = node.rpartition("/")[0], "topic"
-            do = f"delete {node}" if of.look.members else f"`klog group delete {of.name}`, or delete {node}"
+            do = (
+                f"delete {node}"
+                if of.look.members or not of.is_known
+                else f"`klog group delete {of.name}`, or delete {node}"
+            )
         yield of.finding(f"offset-without-{kind}", f"no such {kind}", f"a {kind}", do, one)
 
 

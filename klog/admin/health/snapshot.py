@@ -367,7 +367,8 @@ def _why_none(session: ZooKeeper) -> str:
 async def _zookeeper_of(cluster: Cluster) -> str | None:
     """As the first broker says that answers; None where none of them is klog's."""
     told = (await cluster.to_each(ApiKey.DESCRIBE_SELF, 0)).values()
-    addresses = (str(one.zookeeper) for one in told if not isinstance(one, KlogError))
+    # Who may not describe the cluster gets an answer without an address.
+    addresses = (str(one.zookeeper) for one in told if not isinstance(one, KlogError) and one.zookeeper)
     return next((zookeeper_of(cluster.bootstrap, address) for address in addresses), None)
 
 

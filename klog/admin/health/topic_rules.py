@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from klog.admin.health.dead import blamed, brokers_named, is_nowhere, never_was, never_was_do, start
+from klog.admin.health.dead import Away, State, away, blamed, brokers_named, is_nowhere, never_was, never_was_do, start
 from klog.admin.health.findings import CRITICAL, WARNING, Finding
 from klog.admin.health.snapshot import Snapshot
 from klog.client.metadata import PartitionNode, TopicNode
@@ -250,7 +250,9 @@ def deletions(snapshot: Snapshot) -> Iterator[Finding]:
         found, do = f"marked for deletion {waited_ms // 1000} s ago", "see the controller's log for why"
         if awaited:
             found += f"; it waits for {brokers_named(awaited)}"
-            do = f"{_bring_back(snapshot, awaited)}: the deletion then continues, with an empty log dir too"
+            do = f"bring {brokers_named(awaited)} back (`klog status brokers`): the deletion then continues"
+            if all((away(snapshot, one) or Away(State.DEAD)).state is State.DEAD for one in awaited):
+                do = f"{start(snapshot, awaited)}: the deletion then continues, with an empty log dir too"
         because = blamed(snapshot, awaited)
         yield Finding(WARNING, f"topic {name}", found, "gone within seconds", do, "deletion-stalls", because)
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from klog.admin.health.dead import DEAD, UNSURE, away, replicas_of_dead
+from klog.admin.health.dead import State, away, replicas_of_dead
 from klog.admin.health.findings import CRITICAL, Finding, causes
 from klog.admin.health.snapshot import Snapshot
 from klog.admin.log_dirs import LogDirFact
@@ -71,7 +71,7 @@ def broker_states(snapshot: Snapshot) -> list[BrokerState]:
     for broker in sorted(live.keys() | replicas_of_dead(snapshot.metadata).keys() | snapshot.here.keys()):
         node, here, gone = live.get(broker), snapshot.here.get(broker), away(snapshot, broker)
         address = node.address if node is not None else snapshot.located.get(broker, here.address if here else None)
-        state = "up" if gone is None else DEAD if gone.state == UNSURE else gone.state
+        state = "up" if gone is None else str(State.DEAD if gone.state == State.UNSURE else gone.state)
         found.append(BrokerState(broker, state, address))
     return found
 

@@ -13,7 +13,7 @@ from klog.admin.group_lag import LagRow, of_groups
 from klog.admin.health.snapshot import Snapshot
 from klog.admin.health.verdict import broker_states, count_partitions, fullest_dir
 from klog.client.metadata import Metadata, PartitionNode
-from klog.tools.events import listed
+from klog.tools.events import numbers_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,4 +160,4 @@ def trouble_of(partition: PartitionNode) -> str:
     if partition.leader is None:
         return "no leader"
     missing = [one for one in partition.replicas if one not in partition.isr]
-    return f"not in sync: {listed(missing)}" if missing else "in sync"
+    return f"not in sync: {numbers_text(missing)}" if missing else "in sync"

@@ -15,7 +15,7 @@ from klog.admin.health.verdict import AT_RISK, BROKEN, DOWN
 from klog.render.fitting import cells, cut, pad
 from klog.render.value_texts import count_text, duration_text, size_text
 from klog.render.visible import visible
-from klog.tools.events import Event, listed, row
+from klog.tools.events import Event, numbers_text, row
 from klog.tools.top.facts import GroupLine, TopTick
 
 Fragment = tuple[str, str]
@@ -386,8 +386,8 @@ def _panes() -> list[Pane]:
                 Column("IN TROUBLE", 0, lambda one: f"{one.topic}-{one.partition}", lambda one: one.topic),
                 Column("WHAT", 20, lambda one: one.trouble, lambda one: one.trouble),
                 Column("LEADER", 8, lambda one: "-" if one.leader is None else str(one.leader), lambda one: one.leader),
-                Column("REPLICAS", 12, lambda one: listed(one.replicas), lambda one: len(one.replicas)),
-                Column("IN-SYNC", 12, lambda one: listed(one.isr), lambda one: -len(one.isr)),
+                Column("REPLICAS", 12, lambda one: numbers_text(one.replicas), lambda one: len(one.replicas)),
+                Column("IN-SYNC", 12, lambda one: numbers_text(one.isr), lambda one: -len(one.isr)),
             ),
             lambda one: ("partition", f"{one.topic}-{one.partition}"),
             lambda one: one.leader is None,

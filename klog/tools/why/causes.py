@@ -216,8 +216,8 @@ def brokers_steps(known: Known, brokers: Iterable[int]) -> Iterator[Step]:
 def broker_steps(known: Known, broker: int) -> Iterator[Step]:
     """Why this broker does not serve."""
     snapshot = known.snapshot
-    state, addresses = dead.away(snapshot, broker) or dead.Away(dead.DEAD)
-    if state == dead.NEVER:
+    state, addresses = dead.away(snapshot, broker) or dead.Away(dead.State.DEAD)
+    if state == dead.State.NEVER:
         do = dead.never_was_do(snapshot, broker)
         evidence = f"ZooKeeper: no {paths.broker(broker)}, and no {paths.registration(broker)}"
         yield Step(None, f"broker {broker} is not registered, and has never been", evidence, do)
@@ -231,11 +231,12 @@ def broker_steps(known: Known, broker: int) -> Iterator[Step]:
     elif known.no_events is not None:
         yield Step(None, "when it went down is not known", f"events could not be read: {known.no_events}")
     evidence = f"{', '.join(addresses)} takes connections and does not answer"
-    if state == dead.HANGS:
+    if state == dead.State.HANGS:
         yield Step(time, f"broker {broker} hangs", evidence, dead.hangs_do(snapshot, addresses, broker))
-    elif state == dead.SILENT:
-        yield Step(time, f"broker {broker} does not answer", snapshot.silent[broker], "`klog status brokers`")
-    elif state == dead.UNSURE:
+    elif state == dead.State.SILENT:
+        evidence = snapshot.silent.get(broker, "no broker answers")
+        yield Step(time, f"broker {broker} does not answer", evidence, "`klog status brokers`")
+    elif state == dead.State.UNSURE:
         evidence += "; events do not tell whose it is"
         yield Step(time, f"broker {broker} is dead or hangs", evidence, dead.hangs_do(snapshot, addresses, broker))
     elif not addresses:  # a process that hangs loses its entry just the same
