@@ -30,6 +30,7 @@ from klog.errors import (
     OffsetOutOfRange,
     TimedOut,
     UnknownTopicOrPartition,
+    UnsupportedFormat,
 )
 from klog.names import TopicPartition
 from klog.protocol import codec, schema_errors
@@ -374,13 +375,16 @@ class RawCluster:
         """
         end, after = 0, None
         addressed = ApiKey.COUNT_MESSAGES in channel.versions
-        for at, header in walk(records, allow_partial=True):
-            if header.base_offset >= wanted.to_offset:
-                return records[:at], header.base_offset
-            if header.last_offset_delta < 0:
-                raise CorruptBatch(f"{wanted}: the batch at {header.base_offset} ends before it begins")
-            end = at + header.size_bytes
-            after = header.next_address if addressed else header.last_offset + 1
+        try:
+            for at, header in walk(records, allow_partial=True):
+                if header.base_offset >= wanted.to_offset:
+                    return records[:at], header.base_offset
+                if header.last_offset_delta < 0:
+                    raise CorruptBatch(f"the batch at {header.base_offset} ends before it begins")
+                end = at + header.size_bytes
+                after = header.next_address if addressed else header.last_offset + 1
+        except (CorruptBatch, UnsupportedFormat) as error:
+            raise type(error)(f"{wanted}: {error.message}", hint=error.hint) from None
         return records[:end], after
 
 

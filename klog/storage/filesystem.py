@@ -223,17 +223,28 @@ class FileSystem(Protocol):
         ...
 
 
-def copy_range(file_system: FileSystem, source: LogFile, position: int, size: int, target: str) -> None:
-    """Copy bytes of a file to the new file ``target``, durably, all or nothing; a hole stays one. Blocks."""
+def copy_range(
+    file_system: FileSystem, source: LogFile, position: int, size: int, target: str, *, keep_holes: bool = False
+) -> None:
+    """Copy bytes of a file to the new file ``target``, durably, all or nothing. Blocks.
+
+    With ``keep_holes`` a hole stays one: for files at rest, since some file systems show a hole where what was written
+    is not on the disk yet.
+    """
+
+    def to_copy(at: int) -> int:
+        return max(at, next_data(source, position + at) - position) if keep_holes else at
+
     temporary = target + TEMPORARY_SUFFIX
     file_system.remove(temporary)
     copy = file_system.open(temporary, create=True)
     at = 0
-    while (at := max(at, next_data(source, position + at) - position)) < size:
+    while (at := to_copy(at)) < size:
         part = min(COPY_BYTES, size - at)
         copy.write_at(at, source.read_at(position + at, part))
         at += part
-    copy.truncate(size)  # it may end in a hole
+    if keep_holes:
+        copy.truncate(size)  # it may end in one
     copy.sync()
     file_system.rename(temporary, target)
 

@@ -164,8 +164,18 @@ class TopicSink:
 
 def room_of(bootstrap: str, topic: str) -> int:
     """How many bytes a batch may have in a topic. Refused where the cluster is not klog; UnknownTopicOrPartition."""
-    with ThreadPoolExecutor(1) as thread:  # the caller may run an event loop already, as notebooks do
+    if not _is_in_event_loop():
+        return asyncio.run(_room_of(bootstrap, topic))
+    with ThreadPoolExecutor(1) as thread:  # as in notebooks; who waits for a thread does not hear Ctrl-C
         return thread.submit(asyncio.run, _room_of(bootstrap, topic)).result()
+
+
+def _is_in_event_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 async def _room_of(bootstrap: str, topic: str) -> int:

@@ -179,7 +179,8 @@ def _keep_bytes(file_system: FileSystem, fault: Stretch) -> Cut:
         target, number = _beside(fault, f".{number}{CUT_SUFFIX}"), number + 1
     base_address = base_address_of(Path(fault.file).name)
     assert base_address is not None, fault.file
-    copy_range(file_system, file_system.open(fault.file), fault.address - base_address, fault.bytes, target)
+    source = file_system.open(fault.file)
+    copy_range(file_system, source, fault.address - base_address, fault.bytes, target, keep_holes=True)
     return Cut(target, _beside(fault, DAMAGED_SUFFIX), fault.bytes)
 
 

@@ -117,7 +117,7 @@ class Reader:
             "fetch.queue.backoff.ms": 5,  # by default a full queue stops fetching for a second: 5 x slower
             "fetch.message.max.bytes": 4 * 1024 * 1024,
             # Where partitions wait for each other, a fetch that waits for one must not hold up the others.
-            **({"fetch.wait.max.ms": 50} if self._options.merge_by_time else {}),
+            **({"fetch.wait.max.ms": 50} if self._options.merge_by_time or self._options.last is not None else {}),
             "error_cb": self._on_error,
             **self._options.librdkafka,
         }

@@ -17,7 +17,7 @@ from klog.tools.events import last_addresses
 from klog.tools.why.causes import thing_of, why_thing
 from klog.tools.why.gathering import group_facts, known_of
 from klog.tools.why.group_causes import GroupFacts, why_group
-from klog.tools.why.steps import Known, Step
+from klog.tools.why.steps import EXPECTED, Known, Step
 
 LOOK_AGAIN_S: Final = 0.5
 SOUGHT_MAX: Final = 20
@@ -37,8 +37,6 @@ KINDS: Final = GROUP_KINDS | {
 BROKER_KINDS: Final = frozenset({"dead-broker", "silent-broker"})
 HISTORIC: Final = ("event ", "act ", "log ")
 """What the evidence of steps from the past begins with."""
-PRESENT: Final = "expected: "
-"""What the evidence of a step begins with that is a finding itself."""
 
 OfGroup = Callable[[str], Awaitable[GroupFacts]]
 """What is known of a group. GroupIdNotFound."""
@@ -93,17 +91,17 @@ async def with_causes(
 async def first_causes(known: Known, findings: Sequence[Finding], of_group: OfGroup) -> dict[str, str]:
     """WHAT of a finding -> its first cause; without those that have none. Only `SOUGHT_MAX` are looked for, and none
     after `WITHIN_S`. Only ``of_group`` asks the cluster."""
-    sought: dict[str, Finding] = {}
+    sought: dict[str, str] = {}
     for one in findings:
         if one.kind in KINDS:
-            sought.setdefault(one.what, one)
+            sought.setdefault(one.what, one.kind)
     found: dict[str, str] = {}
     try:
         async with asyncio.timeout(WITHIN_S):
-            for what, one in list(sought.items())[:SOUGHT_MAX]:
+            for what, finding in list(sought.items())[:SOUGHT_MAX]:
                 told = []
-                for subject, name in _subjects(what, one.kind):
-                    cause = await _cause(known, subject, name, one, of_group)
+                for subject, name in _subjects(what, finding):
+                    cause = await _cause(known, subject, name, finding, of_group)
                     if cause is not None:
                         # Several brokers of one fate are one sentence.
                         text = _sentence(cause)
@@ -125,18 +123,18 @@ def _subjects(what: str, finding: str) -> list[tuple[str, str]]:
     return [("broker", one) for one in name.split(",")[:BROKERS_MAX]] if kind == "brokers" else [(kind, name)]
 
 
-async def _cause(known: Known, kind: str, name: str, finding: Finding, of_group: OfGroup) -> Step | None:
+async def _cause(known: Known, kind: str, name: str, finding: str, of_group: OfGroup) -> Step | None:
     """The first cause; None where it is no more than the finding says."""
-    if finding.kind in GROUP_KINDS:
+    if finding in GROUP_KINDS:
         try:
             every = why_group(known, await of_group(name))
-            steps = [one for one in every if not one.evidence.startswith(PRESENT)]
+            steps = [one for one in every if not one.evidence.startswith(EXPECTED)]
         except GroupIdNotFound:
             return None
     else:
         there = thing_of(known, kind, name)
         steps = [] if there is None else why_thing(known, there)
-    if finding.kind in BROKER_KINDS:  # that it does not serve is the finding itself
+    if finding in BROKER_KINDS:  # that it does not serve is the finding itself
         return next((one for one in reversed(steps) if one.evidence.startswith(HISTORIC)), None)
     return next((one for one in reversed(steps) if one.do is not None), None)
 

@@ -214,6 +214,16 @@ def test_live_members_are_named_and_fenced_by_force(
     assert klog("group", "list", group, "-o", "json", *at).rows[0]["state"] == "Empty"
 
 
+def test_a_group_that_is_not_there_yet_is_made_on_purpose(
+    at: list[str], registry: ZooKeeper, topic: str, group: str
+) -> None:
+    rewind = ("group", "rewind", f"{topic}-new", "--to", "+5", "-t", topic, "-y", *at)
+    assert klog(*rewind).code == 1
+    made = klog(*rewind, "--create")
+    assert made.code == 0, made.stderr
+    assert offsets(registry, f"{topic}-new")[0] == 5
+
+
 def test_a_groups_end_and_its_way_back(at: list[str], registry: ZooKeeper, topic: str, group: str) -> None:
     registry.set(paths.consumer_offset(group, topic, 1), b"0")
     preview = klog("group", "delete", group, "--dry-run", "-o", "json", *at)

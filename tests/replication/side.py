@@ -56,13 +56,13 @@ def batch(count: int = 1, size: int = 20, mark: int = 0) -> memoryview:
 
 
 class Waiter:
-    """Waits for one append to be committed."""
+    """Waits for one append to be committed, which is told once: a second time is an error."""
 
     def __init__(self) -> None:
         self.told: asyncio.Future[KlogError | None] = asyncio.get_running_loop().create_future()
 
     def committed(self, error: KlogError | None) -> None:
-        if not self.told.done():
+        if not self.told.cancelled():  # by a time-out
             self.told.set_result(error)
 
 

@@ -106,3 +106,30 @@ def test_a_stray_log_is_of_the_very_topic_on_a_broker_without_a_replica_of_it() 
     assert not context.is_stray(3, NAME), "its deletion removes the log"
     known.facts = {}
     assert context.find_stray_logs(3) == set() and context.stray[NAME] == set()
+
+
+def test_an_in_sync_set_that_crashed_as_a_whole_is_waited_for_and_not_for_ever() -> None:
+    """The first that is back looks as if it had everything, and its disk may have been set back."""
+    now = 100.0
+    config = BrokerConfig.parse({"broker.id": "1", "zookeeper.connect": "127.0.0.1:1"})
+    context = Context(config, lambda: now)
+    asked: list[tuple[TopicPartition, float]] = []
+    context.wait_again = lambda name, wait_s: asked.append((name, wait_s))
+    context.topics["t"] = Topic("t", TOPIC_ID, {0: (1, 2, 3)}, 0, 0)
+    context.take_states({NAME: PartitionState(NO_LEADER, 3, (1, 2, 3), 5, version=2, incarnations=(91, 92, 93))})
+
+    def come_back(broker_id: int) -> None:
+        known = KnownBroker(Registration(Broker(broker_id, "host", 9092), 100 + broker_id, broker_id, 0, 0))
+        known.is_heard, known.facts = True, {NAME: Facts(TOPIC_ID, True)}  # type: ignore[dict-item]
+        context.brokers[broker_id] = known
+
+    come_back(1)
+    assert context.decide(NAME) is None and "brokers 2, 3" in context.leaderless[NAME]
+    now += context.restart_wait_s - 0.1
+    come_back(2)
+    assert context.decide(NAME) is None and "broker 3" in context.leaderless[NAME]
+    assert asked == [(NAME, context.restart_wait_s)], "another one that is back does not make it longer"
+    now += 0.1
+    decision = context.decide(NAME)
+    assert decision is not None and decision.leader in (1, 2)
+    assert len(asked) == 1 and not context.waits and NAME not in context.leaderless

@@ -80,6 +80,7 @@ class Topic:
     def __init__(self, bytes_max: int, wanted: int) -> None:
         self.batches: list[list[Record]] = []
         self.all_there = asyncio.Event()
+        self.may_create: bool | None = None
         self._bytes_max = bytes_max
         self._wanted = wanted
 
@@ -113,6 +114,7 @@ async def test_long_events_are_not_lost_with_their_batch(bytes_max: int) -> None
     values = [json.loads(record.value or b"") for batch in topic.batches for record in batch]
     assert [value["act"] for value in values if "act" in value] == [str(number) for number in range(100)]
     assert one.dropped == 0
+    assert topic.may_create
 
 
 async def test_a_controller_without_events_of_its_own_keeps_the_topic_of_others(

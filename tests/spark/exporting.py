@@ -39,14 +39,20 @@ def states(root: Path | str | Store, topic: TopicOnBroker | None = None) -> list
 
 def rows_of(root: Path, *, undecodable: bool = False) -> list[dict[str, Any]]:
     """What is in the files that the manifests name, of any format, by partition and offset: messages, or beside them
-    those that could not be decoded."""
+    those that could not be decoded. In a plain root a reader of the folder finds those messages, and no others."""
     place = ExportRoot(str(root))
-    rows: list[dict[str, Any]] = []
-    for batch in place.batches():
-        manifest, _ = place.manifest(batch)
-        for path in (one.path for one in manifest.files if is_undecodable(one.path) is undecodable):
-            for found in read_stored(place.store, place.file_path(manifest, path), None):
-                rows += found.to_pylist()
+    manifests = [place.manifest(batch)[0] for batch in place.batches()]
+    paths = [
+        place.file_path(manifest, one.path)
+        for manifest in manifests
+        for one in manifest.files
+        if is_undecodable(one.path) is undecodable
+    ]
+    if place.by_rename and not undecodable:
+        there = [one.path for one in place.store.walk("data")]
+        assert sorted(paths) == [path for path in there if not any(part[0] in "._" for part in path.split("/"))]
+    found = [rows for path in paths for rows in read_stored(place.store, path, None)]
+    rows = [row for one in found for row in one.to_pylist()]
     rows = [json.loads(row["line"]) if "line" in row else row for row in rows]
     return sorted(rows, key=lambda row: (row["partition"], row["offset"]))
 

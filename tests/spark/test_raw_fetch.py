@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from klog.client.positions import EARLIEST, LATEST
 from klog.client.raw_fetch import Range, RawCluster
-from klog.errors import CannotConnect, OffsetOutOfRange, UnknownTopicOrPartition
+from klog.errors import (
+    CannotConnect,
+    CorruptBatch,
+    KlogError,
+    OffsetOutOfRange,
+    UnknownTopicOrPartition,
+    UnsupportedFormat,
+)
 from klog.names import TopicPartition
-from klog.record.records import records_in
+from klog.record.records import Record, encode_batch, records_in
 from tests.broker_fixture import RunningBroker
+from tests.rows import each
 from tests.spark.conftest import NewTopic, TopicOnBroker, make_messages
 
 
@@ -90,6 +100,16 @@ def test_messages_are_found_by_number_and_batches_by_offset(new_topic: NewTopic)
         assert cluster.nth(partition, offsets[-1] + 1, -4) == offsets[16]
         assert cluster.batch_start(partition, offsets[7]) in offsets
         assert (cluster.batch_start(partition, offsets[7]) or 0) <= offsets[7]
+
+
+@each(("at", "data", "error"), [(8, bytes(4), CorruptBatch), (16, b"\1", UnsupportedFormat)])
+def test_what_is_no_batch_is_an_error_of_its_range(at: int, data: bytes, error: type[KlogError]) -> None:
+    records = bytearray(encode_batch([Record(0, 1000, None, b"value", ())]))
+    records[at : at + len(data)] = data
+    channel: Any = SimpleNamespace(versions={})
+    with pytest.raises(error, match=r"^t-3 \[7, 9\): ") as raised:
+        RawCluster._walk(channel, memoryview(records), Range("t", 3, 7, 9))
+    assert type(raised.value) is error and (raised.value.hint is None) is (error is CorruptBatch)
 
 
 def test_a_missing_topic_is_not_made_by_looking_for_it(new_topic: NewTopic) -> None:

@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from klog.errors import DiskFull, LogDirLocked, StorageError
-from klog.storage.filesystem import NewFolder, OsFileSystem, OsLogFile
+from klog.storage import filesystem
+from klog.storage.filesystem import NewFolder, OsFileSystem, OsLogFile, copy_range
+from tests.rows import each
 
 
 @pytest.fixture
@@ -80,6 +82,18 @@ def test_a_private_file_that_root_replaces_keeps_its_owner(fs: OsFileSystem, tmp
     fs.replace(str(path), b"new", private=True)
     found = path.stat()
     assert (path.read_bytes(), found.st_uid, found.st_gid, found.st_mode & 0o777) == (b"new", *owner, 0o600)
+
+
+@each("keep_holes", [False, True])
+def test_a_map_of_holes_is_believed_of_files_at_rest_alone(
+    fs: OsFileSystem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keep_holes: bool
+) -> None:
+    """Some file systems show a hole where what was written is not on the disk yet."""
+    monkeypatch.setattr(filesystem, "next_data", lambda file, position: sys.maxsize)
+    source = fs.open(f"{tmp_path}/a", create=True)
+    source.write_at(0, b"0123456789")
+    copy_range(fs, source, 2, 5, f"{tmp_path}/b", keep_holes=keep_holes)
+    assert (tmp_path / "b").read_bytes() == (bytes(5) if keep_holes else b"23456")
 
 
 def test_renaming_never_replaces(fs: OsFileSystem, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,7 +13,9 @@ from hypothesis import strategies as st
 
 from klog.client.audit import HEADER, Auditor, Count, Publication, Stamp, read_stamp, with_stamp
 from klog.client.producer_settings import AuditSettings
-from klog.errors import KlogError, MalformedRequest
+from klog.errors import KlogError, LeaderNotAvailable, MalformedRequest, OffsetOutOfRange
+from klog.names import TopicPartition
+from klog.tools.audit import tiers
 from klog.tools.audit.compare import State, by_number, by_stamps, sent
 from klog.tools.audit.ledger import Ledger, Produced, build_ledger
 from klog.tools.audit.tally import UNSTAMPED, Found, NumberSet, Origin, Tally, Window
@@ -291,3 +294,23 @@ def test_stamps_outside_of_what_their_host_publishes_are_seen() -> None:
 def test_messages_without_a_stamp_are_nobodys() -> None:
     one = by_stamps({A: Produced(2)}, {A: found([0, 1]), UNSTAMPED: Found(7)}, {A: 1})
     assert (one.state, one.messages) == (State.OK, 2) and (one.note or "").startswith("7 messages")
+
+
+async def test_a_window_that_retention_has_come_to_has_no_count_and_any_other_error_is_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Without a count all of a window is read, which an election is no reason for."""
+
+    async def offsets_at(cluster: object, topic: str, times_ms: list[int]) -> dict[int, dict[TopicPartition, int]]:
+        return {when: {TopicPartition(topic, 0): when} for when in times_ms}
+
+    async def ask_leaders(spans: object, ask: object) -> object:
+        raise failure
+
+    monkeypatch.setattr(tiers, "offsets_at", offsets_at)
+    cluster: Any = SimpleNamespace(ask_leaders=ask_leaders)
+    failure: KlogError = OffsetOutOfRange("gone")
+    assert await tiers.count_windows(cluster, "t", [0], MINUTE) == {0: None}
+    failure = LeaderNotAvailable("t-0 has no leader at the moment")
+    with pytest.raises(LeaderNotAvailable):
+        await tiers.count_windows(cluster, "t", [0], MINUTE)

@@ -136,6 +136,14 @@ def test_the_line_that_shows_several_partitions_shows_what_was_sent(broker: Runn
     assert shown == b"new\n" * 20
 
 
+def test_a_message_that_is_too_large_fails_and_the_others_go_in(broker: RunningBroker, topic: str) -> None:
+    make_topic(broker.bootstrap, topic, max_message_bytes="5000")
+    receipt = send(broker.bootstrap, topic, b"a\n" + b"x" * 20_000 + b"\nb\n", batch_messages=1)
+    assert (receipt.messages, receipt.failed) == (2, 1)
+    assert {"20,000", "5,000", "max.message.bytes=N"} <= set(re.findall(r"[\w.,=]+\w", receipt.first_error or ""))
+    assert read(broker.bootstrap, topic, offset=all_of())[0] == b"a\nb\n"
+
+
 def test_a_missing_topic_is_refused_with_those_called_nearly_so(broker: RunningBroker, topic: str) -> None:
     make_topic(broker.bootstrap, topic)
     mistyped = f"{topic[:-2]}{topic[-1]}{topic[-2]}x"

@@ -41,8 +41,16 @@ class CutOff:
         return step
 
 
-def harm(log_dir: Path) -> list[Stored]:
-    """Damage in the middle and at the end of closed segments, a lost one, one that reaches too far, and a torn end."""
+def kept_in(file: Path) -> bytes:
+    """The log's bytes in a file of a repair; those of a hole come after a line about it."""
+    data = file.read_bytes()
+    return data.partition(b"\n")[2] if file.suffix == ".damaged" else data
+
+
+def harm(log_dir: Path) -> tuple[list[Stored], list[tuple[str, str, int]]]:
+    """Damage in the middle and at the end of closed segments, a lost one, one that reaches too far, and a torn end.
+
+    The batches that are left, and what becomes of the rest: the state, the file's name, the end."""
     stored = fill(log_dir, 24)
     files = sorted({one.file for one in stored})
     by_file = {file: [one for one in stored if one.file == file] for file in files}
@@ -54,16 +62,20 @@ def harm(log_dir: Path) -> list[Stored]:
         file.write(b"too far")
     with last.open("r+b") as file:
         file.truncate(last.stat().st_size - 5)
-    return [
-        one
-        for one in stored
-        if one not in (by_file[first][1], by_file[second][-1], stored[-1]) and one not in by_file[third]
+    middle, end, torn = by_file[first][1], by_file[second][-1], stored[-1]
+    too_far = by_file[fourth][-1].end
+    return [one for one in stored if one not in (middle, end, torn, *by_file[third])], [
+        ("hole", f"{middle.address:020d}.damaged", middle.end),
+        ("hole", f"{end.address:020d}.damaged", end.end),
+        ("hole", f"{by_file[third][0].address:020d}.damaged", by_file[third][-1].end),
+        ("cut", f"{too_far:020d}.cut", too_far + len(b"too far")),
+        ("cut", f"{torn.address:020d}.cut", torn.end - 5),
     ]
 
 
 def test_cut_off_at_every_step(tmp_path: Path) -> None:
     harmed = tmp_path / "harmed" / "data"
-    rest = harm(harmed)
+    rest, expected = harm(harmed)
     steps = 0
     while True:
         log_dir = shutil.copytree(harmed, tmp_path / str(steps) / "data")
@@ -72,7 +84,8 @@ def test_cut_off_at_every_step(tmp_path: Path) -> None:
             Path(fault.file).read_bytes()[fault.address - int(Path(fault.file).stem) :][: fault.bytes]
             for fault in plan.folders[0].faults
         ]
-        assert [row.state for row in plan.rows] == ["hole", "hole", "hole", "cut", "cut"]
+        assert [(row.state, Path(row.file).name, row.end) for row in plan.rows] == expected
+        assert all(Path(row.file).stem == f"{row.base_offset:020d}" for row in plan.rows)
         try:
             apply_repair(plan, CutOff(OsFileSystem(), [steps]))
         except _CutOffError:
@@ -82,11 +95,11 @@ def test_cut_off_at_every_step(tmp_path: Path) -> None:
             was_cut_off = False
         good = [(row.base_offset, row.end) for row in dump(log_dir) if row.state == "ok"]
         assert good == [(one.address, one.end) for one in rest], f"cut off before step {steps}"
-        beside = [file.read_bytes() for kind in ("*.cut", "*.damaged") for file in folder_of(log_dir).glob(kind)]
-        assert all(any(kept.endswith(data) for kept in beside) for data in lost), f"cut off before step {steps}"
+        beside = [kept_in(file) for kind in ("*.cut", "*.damaged") for file in folder_of(log_dir).glob(kind)]
+        assert all(data in beside for data in lost if data), f"cut off before step {steps}"
         if not was_cut_off:
             went_to = zip((Path(row.file) for row in plan.rows), lost, strict=True)
-            assert all(file.read_bytes().endswith(data) for file, data in went_to if data)
+            assert all(kept_in(file) == data for file, data in went_to if data)
             assert not any(row.is_fault for row in verify(log_dir))
             break
         steps += 1

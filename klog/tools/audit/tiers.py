@@ -9,10 +9,11 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from klog.admin.settings import setting_of
+from klog.client import leader_requests
 from klog.client.cluster import Cluster
 from klog.client.positions import Anchor, Position
-from klog.client.resolve import bounds, resolve, total_in
-from klog.errors import Refused, UnknownTopicOrPartition, UsageError
+from klog.client.resolve import bounds, resolve
+from klog.errors import OffsetOutOfRange, Refused, UnknownTopicOrPartition, UsageError
 from klog.names import TopicPartition
 from klog.tools.audit.compare import Judgement, State, by_number, by_stamps
 from klog.tools.audit.ledger import Ledger
@@ -254,8 +255,13 @@ async def count_windows(
     async def count(start_ms: int) -> int | None:
         ends = offsets[start_ms + window_ms]
         spans = {one: (begin, ends[one]) for one, begin in offsets[start_ms].items() if begin < ends[one]}
-        async with limit:
-            return await total_in(cluster, spans)
+        try:
+            async with limit:
+                counts = (await cluster.ask_leaders(spans, leader_requests.count_messages)).values()
+        except OffsetOutOfRange:
+            return None  # retention has come between the two questions
+        messages = [None if one is None else one.messages for one in counts]
+        return None if None in messages else sum(filter(None, messages))
 
     return dict(zip(starts, await asyncio.gather(*map(count, starts)), strict=True))
 

@@ -40,7 +40,7 @@ from klog.tools.why.group_causes import JOINING, GroupFacts, why_group
 from klog.tools.why.message_causes import RETENTION_BYTES, RETENTION_MS, MessageFacts, why_message
 from klog.tools.why.produce_causes import PATTERNS, Reading, pace, why_slow
 from klog.tools.why.refusals import DENIED, THROTTLED, why_denied, why_throttled
-from klog.tools.why.steps import KINDS, SINCE, Known, Step
+from klog.tools.why.steps import EXPECTED, KINDS, SINCE, Known, Step
 
 WATCHED_S: Final = 1.0
 """How long brokers' times are watched for slow produce requests."""
@@ -128,7 +128,7 @@ def found_about(known: Known, kind: str | None, name: str) -> list[Step]:
     """What `klog status` finds about a topic or a broker, and a ZooKeeper that is down: nothing fails over then."""
     named = ["zookeeper", *(f"{one} {name}" for one in ("topic", "broker") if kind in (None, one))]
     return [
-        known.step(f"{one.what}: {one.found}", f"expected: {one.expected}", one.do)
+        known.step(f"{one.what}: {one.found}", f"{EXPECTED}{one.expected}", one.do)
         for one in judge(known.snapshot)
         if one.what.partition(", ")[0] in named
     ]

@@ -22,7 +22,7 @@ from klog.coordination.groups import Group
 from klog.names import TopicPartition, counted, first_few
 from klog.tools.events import Event, EventFilter
 from klog.tools.why.causes import broker_steps, partition_steps, why_gone
-from klog.tools.why.steps import Known, Step, moment, shortened_by, time_of, told, with_act
+from klog.tools.why.steps import EXPECTED, Known, Step, moment, shortened_by, time_of, told, with_act
 
 LOOP_WITHIN: Final = timedelta(minutes=10)
 LOOP_MIN: Final = 5
@@ -194,7 +194,7 @@ def _found(known: Known, of: GroupFacts) -> Iterator[Step]:
         return
     place = one.what.partition(", partition ")[2]
     time = of.committed if one.kind in OF_COMMITS else _since(of)
-    step = Step(time, f"{place}: {one.found}" if place else one.found, f"expected: {one.expected}", one.do)
+    step = Step(time, f"{place}: {one.found}" if place else one.found, f"{EXPECTED}{one.expected}", one.do)
     emptied = None if of.group.members else known.last(EventFilter(group=of.name, kinds=("group-empty",)))
     if one.kind == "topic-gone":
         yield from why_gone(known, look.gone[0]) or [step]

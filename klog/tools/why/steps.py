@@ -36,6 +36,9 @@ STOPS_WITHIN: Final = timedelta(minutes=10)
 CLOCKS_WITHIN: Final = timedelta(minutes=1)
 """The act has the time of the broker that was stopped, the event that of the controller."""
 
+EXPECTED: Final = "expected: "
+"""What the evidence of a step begins with that is a finding itself, as `klog status` shows it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Step:
