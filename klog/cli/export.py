@@ -17,7 +17,7 @@ from klog.cli.error_report import show
 from klog.cli.flags import argument, duration, flag
 from klog.cli.invocation import Invocation
 from klog.cli.name_values import pairs
-from klog.cli.progress import Done, counting, progress
+from klog.cli.progress import Done, counting, slow_progress
 from klog.cli.spark_flags import (
     SHIPPED,
     Catalog,
@@ -174,7 +174,7 @@ async def run(
         unsafe_single_writer=unsafe_single_writer,
         on_step=timed(lambda step: invocation.detail(f"export: {step}")),
         on_note=cache(invocation.say),  # once: with --follow each batch may say the same
-        watching=lambda writer, job: progress(invocation, lambda: Done(*how_far(writer, job)), unit="messages"),
+        watching=lambda writer, job: slow_progress(invocation, lambda: _done(*how_far(writer, job)), unit="messages"),
     )
     if undecodable_to is not None and not dry_run:
         invocation.check_may_change()
@@ -219,6 +219,10 @@ async def run(
         show(error, invocation.command, invocation.output, sys.stderr)  # an error, which -q does not silence
         return replace(report, failed=True)
     return report
+
+
+def _done(messages: float | None, total: int) -> Done:
+    return Done(0, total, "starting", has_begun=False) if messages is None else Done(messages, total)
 
 
 def _check_undecodable(

@@ -40,6 +40,8 @@ class Done(NamedTuple):
     done: float
     total: float | None
     about: str = ""
+    has_begun: bool = True
+    """Whether the rate counts from here on."""
 
 
 @dataclass(slots=True)
@@ -50,7 +52,7 @@ class Measured:
     unit: str
     begun_s: float = field(default_factory=time.monotonic)
     first: tuple[float, float] | None = None
-    """When it was measured first, and how much was done by then."""
+    """When it was measured first as begun, and how much was done by then."""
 
 
 @dataclass(slots=True)
@@ -102,21 +104,45 @@ class Drawing:
             if not self.has_shown and now_s - begun_s >= AT_WORK_S:
                 self.draw_line(f"at work, {duration_text(int(now_s - begun_s) * 1000)}")
         elif (found := measured.measure()) is not None:
-            measured.first = measured.first or (now_s, found.done)
+            if found.has_begun:
+                measured.first = measured.first or (now_s, found.done)
             if now_s - measured.begun_s >= QUIET_S:
-                first_s, before = measured.first
+                first_s, before = measured.first or (measured.begun_s, found.done)
                 self.draw_line(line(found, found.done - before, now_s - first_s, measured.unit))
 
 
 @contextmanager
 def progress(invocation: Drawing, measure: Callable[[], Done | None], *, unit: str) -> Iterator[None]:
-    """Show progress while inside. ``unit``: ``bytes``, or what is counted; ``measure`` is asked on the event loop."""
+    """Show progress while inside. ``unit``: ``bytes``, or what is counted; ``measure`` is asked on the event loop, and
+    must not block there: `slow_progress`."""
     invocation.measured = Measured(measure, unit)
     try:
         yield
     finally:
         invocation.measured = None
         invocation.clear_line()
+
+
+@contextmanager
+def slow_progress(invocation: Drawing, measure: Callable[[], Done | None], *, unit: str) -> Iterator[None]:
+    """As `progress`, where ``measure`` may take any time: a thread asks it, once at a time, and shown is what it
+    answered last."""
+    if not invocation.can_draw:
+        yield
+        return
+    over, latest = threading.Event(), None
+
+    def ask() -> None:
+        nonlocal latest
+        while not over.wait(EVERY_S):
+            latest = measure()
+
+    threading.Thread(target=ask, name="progress", daemon=True).start()
+    try:
+        with progress(invocation, lambda: latest, unit=unit):
+            yield
+    finally:
+        over.set()  # and an answer that is still to come is not waited for
 
 
 @contextmanager

@@ -42,8 +42,8 @@ DecodePlan = Callable[[RawCluster, Sequence[str], dict[str, Any] | None, bool], 
 Watching = Callable[[BatchWriter, WriteJob], AbstractContextManager[None]]
 
 
-def how_far(writer: BatchWriter, job: WriteJob) -> tuple[float, int, str]:
-    """Messages written and in all, and what else a person may know; another thread may ask."""
+def how_far(writer: BatchWriter, job: WriteJob) -> tuple[float | None, int]:
+    """Messages written, None if unknown, and in all. Another thread may ask; the answer may take any time."""
     total = job.messages
     if total is None:  # by brokers that cannot count, whose offsets are consecutive
         total = sum(one.to_offset - one.from_offset for one in job.ranges)
@@ -51,7 +51,7 @@ def how_far(writer: BatchWriter, job: WriteJob) -> tuple[float, int, str]:
         fraction = writer.fraction
     except Exception:  # an error of the display must not end the export
         fraction = None
-    return (0, total, "starting") if fraction is None else (total * fraction, total, "")
+    return None if fraction is None else total * fraction, total
 
 
 def timed(say: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> Callable[[str], None]:

@@ -5,8 +5,12 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable
 from pathlib import Path
+from threading import Semaphore
+from types import SimpleNamespace
+from unittest.mock import patch
 
-from klog.cli.progress import Done, line
+from klog.cli.flags import GlobalFlags
+from klog.cli.progress import EVERY_S, Done, Drawing, line, progress, slow_progress
 from tests.cli.process import Shown, on_terminal, started
 from tests.cli.runner import klog
 from tests.cluster_fixture import RunningCluster
@@ -26,6 +30,58 @@ from tests.tools.verbs import send
 ])  # fmt: skip
 def test_the_line(found: Done, since: float, seconds: float, unit: str, wanted: str) -> None:
     assert line(found, since, seconds, unit) == wanted
+
+
+class Screen(Drawing):
+    """A terminal, of which the lines are kept."""
+
+    can_draw = True
+
+    def __init__(self) -> None:
+        super().__init__(GlobalFlags())
+        self.lines: list[str] = []
+
+    def draw_line(self, text: str) -> None:
+        self.lines.append(text)
+
+
+def test_an_answer_that_does_not_come_holds_nothing_up() -> None:
+    screen, asked, answer = Screen(), Semaphore(0), Semaphore(0)
+
+    def measure() -> Done:
+        asked.release()
+        answer.acquire()
+        return Done(1, 4)
+
+    with slow_progress(screen, measure, unit="messages"):
+        assert asked.acquire(timeout=10) and screen.measured is not None
+        assert screen.measured.measure() is None
+        screen.draw_progress(0)
+        assert not asked.acquire(timeout=3 * EVERY_S), "while an answer is to come it is not asked again"
+        answer.release()
+        assert asked.acquire(timeout=10)  # the second time, which is not answered
+        assert screen.measured.measure() == Done(1, 4)
+    answer.release()
+    assert not asked.acquire(timeout=3 * EVERY_S), "nor is it asked when all is over"
+
+
+def test_the_rate_counts_from_where_the_work_begins() -> None:
+    screen = Screen()
+    now = iter([20, 30, 40])
+    shown = iter([Done(0, 1000, "starting", has_begun=False), Done(100, 1000), Done(300, 1000)])
+    with (
+        patch("klog.cli.progress.time", SimpleNamespace(monotonic=lambda: next(now))),
+        progress(screen, lambda: next(shown), unit="messages"),
+    ):
+        assert screen.measured is not None
+        screen.measured.begun_s = 0
+        for _ in range(3):
+            screen.draw_progress(0)
+    assert screen.lines == [
+        "0 of 1 k messages, 0%, 20 s so far, starting",
+        "100 of 1 k messages, 10%",
+        "300 of 1 k messages, 30%, 20/s, 35 s left",
+    ]
 
 
 def test_a_reassignment_that_is_waited_for(three: RunningCluster, topic: str, tmp_path: Path) -> None:

@@ -28,6 +28,12 @@ def littered(root: Path) -> HandmadeExport:
     return export
 
 
+def used(root: Path) -> set[str]:
+    """The folders in ``batches`` that the data names."""
+    marks = (root / "data").glob("batch=*/_klog-*")
+    return {f"{mark.parent.name.removeprefix('batch=')}-{mark.name.removeprefix('_klog-')}" for mark in marks}
+
+
 def kinds(root: Path, older_than_s: float = 0) -> list[str]:
     return sorted(row.what for row in find_garbage(str(root), older_than_s=older_than_s))
 
@@ -39,13 +45,44 @@ def test_rubbish_is_found_and_removed_and_nothing_else(tmp_path: Path) -> None:
     found = find_garbage(str(tmp_path), older_than_s=0)
     assert sorted(row.what for row in found) == ["replaced", "staging", "temporary"]
     (replaced,) = [row for row in found if row.what == "replaced"]
-    assert replaced.files == 6  # three batches, each a file and its mark; what their manifests were is in the history
+    assert replaced.files == 9  # three batches, each a file, its mark and its manifest, which is in the history, too
+    beside = [path for path in tmp_path.glob("batches/*/*") if path.parent.name not in used(tmp_path)]
+    below = [path for path in (tmp_path / replaced.path).rglob("*") if path.is_file()]
+    assert len(beside) == 3 and replaced.bytes == sum(path.stat().st_size for path in (*beside, *below))
     assert {row.path for row in collect(str(tmp_path), found)} == {row.path for row in found}
     assert kinds(tmp_path) == []
     assert len(list((tmp_path / "batches").iterdir())) == 2, "of the merged batches and of the one after them"
     assert exported_rows(tmp_path) == rows
     assert set(states(tmp_path)) == {"ok"}
     assert collect(str(tmp_path), found) == []
+
+
+def test_what_is_left_in_batches_alone_is_found(tmp_path: Path) -> None:
+    export = littered(tmp_path)
+    killed = export.place.stage(9)
+    export.place.put_aside(9, killed.run, killed.folder, {"_manifest.json": b"{}"})
+    for folder in ("_staging", "_klog/replaced"):
+        shutil.rmtree(tmp_path / folder)
+    found = find_garbage(str(tmp_path), older_than_s=0)
+    left = {f"batches/{path.name}" for path in (tmp_path / "batches").iterdir()} - {
+        f"batches/{name}" for name in used(tmp_path)
+    }
+    assert len(left) == 4 and {row.path for row in found if row.what == "orphan"} == left
+    assert collect(str(tmp_path), found) == found and kinds(tmp_path) == []
+    assert {path.name for path in (tmp_path / "batches").iterdir()} == used(tmp_path)
+    assert set(states(tmp_path)) == {"ok"}
+
+
+def test_what_is_left_of_a_missing_batch_stays(tmp_path: Path) -> None:
+    export = HandmadeExport(tmp_path)
+    export.commits(3)
+    compact(str(tmp_path))
+    export.commit()
+    kept = used(tmp_path)
+    shutil.rmtree(tmp_path / "data" / "batch=0000000002")
+    collect(str(tmp_path), find_garbage(str(tmp_path), older_than_s=0))
+    assert kinds(tmp_path) == []
+    assert kept <= {path.name for path in (tmp_path / "batches").iterdir()}
 
 
 def test_what_came_to_life_again_stays(tmp_path: Path) -> None:

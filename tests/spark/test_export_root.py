@@ -7,11 +7,13 @@ import os
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 import pytest
 
 from klog import __version__
-from klog.errors import NoSuchThing, Refused, UsageError
+from klog.errors import NoSuchThing, Refused, StorageError, UsageError
 from klog.export import stores
 from klog.export.manifest import ExportedFile, ExportedPartition, ExportIdentity, Gap, Manifest
 from klog.export.root import ExportRoot, Staged
@@ -231,8 +233,33 @@ def test_what_a_killed_run_has_put_aside_goes_with_its_folder(tmp_path: Path) ->
     with killed_at(LocalStore, "remove"):  # while it gave up, too
         root.discard(killed)
     assert len(root.store.names("batches")) == 2
-    assert root.discard_stale(-60) == [killed.folder]
+    assert [one.endswith(killed.run) for one in root.discard_stale(-60)] == [True]
     assert (root.store.names("batches"), root.store.names("_staging")) == ([kept], [])
+
+
+@each("act", ["rename", "names", "remove"])
+def test_a_run_that_commits_while_it_is_removed_loses_nothing_or_all(act: str, tmp_path: Path) -> None:
+    root, other = ExportRoot(str(tmp_path)), ExportRoot(str(tmp_path))
+    root.create(IDENTITY)
+    staged = root.stage(0)
+    root.flush(staged, manifest(0, None))
+    done = getattr(LocalStore, act)
+    committed: list[bool] = []
+
+    def meanwhile(store: LocalStore, *paths: str) -> Any:
+        if store is root.store and not committed:
+            try:
+                committed.append(other.commit(staged))
+            except StorageError:  # it is being removed
+                committed.append(False)
+        return done(store, *paths)
+
+    with patch.object(LocalStore, act, meanwhile):
+        root.discard(staged)
+    assert committed == [act == "rename"]
+    assert other.batches() == ([0] if committed[0] else [])
+    assert [other.manifest(batch)[0].batch for batch in other.batches()] == other.batches()
+    assert len(root.store.names("batches")) == len(other.batches())
 
 
 class RecordingFileSystem(OsFileSystem):
