@@ -28,7 +28,7 @@ from klog.names import TopicPartition
 from klog.net.channel import Channel
 from klog.protocol import klog_apis
 from klog.protocol.apis import ApiKey
-from klog.security.errors import AuthenticationFailed
+from klog.security.errors import SaslAuthenticationFailed
 from tests.broker_fixture import RunningBroker
 from tests.rows import each
 from tests.tools.verbs import make_topic, run, send
@@ -195,12 +195,12 @@ def test_against_a_plain_broker_what_only_klog_tells_is_unknown(
 
 def test_a_login_that_a_broker_refuses_is_not_silence(broker: RunningBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     async def refused(*_: object, **__: object) -> None:
-        raise AuthenticationFailed("no")
+        raise SaslAuthenticationFailed("no")
 
     async def ask(cluster: Cluster) -> None:
         monkeypatch.setattr(cluster, "to_broker", refused)
         for asking in (brokers.list_brokers(cluster), brokers.describe_self(cluster, 1)):
-            with pytest.raises(AuthenticationFailed):
+            with pytest.raises(SaslAuthenticationFailed):
                 await asking
 
     run(broker.bootstrap, ask)
