@@ -343,9 +343,11 @@ def _discard(place: ExportRoot, groups: Sequence[_Group], run: str) -> None:
     """
     merged = [] if place.by_rename else [(one.batch, one.run) for one in ExportRoot(place.store).merges()]
     for group in groups:
-        if not place.by_rename and (group.last, run) not in merged:
-            place.remove_unused(place.written_folder(group.last, run))
-    place.remove_unused(f"_staging/{run}")
+        if place.by_rename:
+            place.remove_aside(group.last, run)
+        elif (group.last, run) not in merged:
+            place.store.remove(place.written_folder(group.last, run))
+    place.store.remove(f"_staging/{run}")
 
 
 def _row(group: _Group, manifest: Manifest | None) -> CompactedBatches:

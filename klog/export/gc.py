@@ -28,9 +28,8 @@ _TEMPORARY = re.compile(r"\.[0-9a-f-]{36}")
 
 @dataclass(frozen=True)
 class Garbage:
-    """A folder or file to remove. ``what``: ``staging`` (of a dead run), ``orphan`` (written and never committed,
-    or all that is left of a run), ``replaced`` (by compaction) or ``temporary``. ``files`` and ``bytes``: with what its
-    runs have put into ``batches``. ``age_s``: time since it was last modified, or replaced."""
+    """A folder or file to remove. ``what``: ``staging`` (of a dead run), ``orphan`` (written and never committed),
+    ``replaced`` (by compaction) or ``temporary``. ``age_s``: time since it was last modified, or replaced."""
 
     what: str
     path: str
@@ -44,19 +43,11 @@ def find_garbage(root: str | Store, *, older_than_s: float = STAGING_TTL_S) -> l
     place = ExportRoot(root)
     place.existing_identity()
     store, now = place.store, time.time()
-    asides = place.asides()  # before the folders of their runs, which a run has until it commits
     found = [
         ("staging" if place.by_rename else "orphan", folder, store.touched_s(folder)) for folder in place.uncommitted()
     ]
+    found += [("orphan", folder, store.touched_s(folder)) for folder in place.orphans()]
     found += [("replaced", folder, at_s) for folder, at_s in _replaced(place)]
-    unused: dict[str, list[str]] = {}
-    for one in place.unused(asides):
-        unused.setdefault(one.run, []).append(one.folder)
-    beside: dict[str, list[str]] = {}
-    for _, path, _ in found:
-        runs = place.runs_in(path) if unused else set()
-        beside[path] = [folder for run in runs for folder in unused.pop(run, [])]
-    found += [("orphan", folder, store.touched_s(folder)) for folders in unused.values() for folder in folders]
     names = [name for name in store.names("_klog") if _TEMPORARY.fullmatch(name)]
     if names:
         times = {one.path: one.modified_s for one in store.walk("_klog")}
@@ -64,7 +55,7 @@ def find_garbage(root: str | Store, *, older_than_s: float = STAGING_TTL_S) -> l
     rows = []
     for what, path, at_s in found:
         if now - at_s >= older_than_s:
-            files = [file for folder in (path, *beside.get(path, ())) for file in store.walk(folder)]
+            files = store.walk(path)
             rows.append(Garbage(what, path, len(files) or 1, sum(one.bytes for one in files), int(now - at_s)))
     return rows
 
@@ -88,7 +79,7 @@ def collect(
     for row in rows:
         if row.path in still:
             on_step("removing")
-            place.remove_unused(row.path)
+            place.store.remove(row.path)
             removed.append(row)
             count.done += row.bytes
             on_step("removed")

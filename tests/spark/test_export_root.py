@@ -7,13 +7,11 @@ import os
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
-from unittest.mock import patch
 
 import pytest
 
 from klog import __version__
-from klog.errors import NoSuchThing, Refused, StorageError, UsageError
+from klog.errors import NoSuchThing, Refused, UsageError
 from klog.export import stores
 from klog.export.manifest import ExportedFile, ExportedPartition, ExportIdentity, Gap, Manifest
 from klog.export.root import ExportRoot, Staged
@@ -22,7 +20,6 @@ from klog.names import TopicPartition
 from klog.storage.filesystem import OsFileSystem, OsLogFile
 from tests.rows import each
 from tests.spark.conftest import race
-from tests.spark.exporting import killed_at
 from tests.spark.refusals import not_refused
 
 PARTITION = TopicPartition("t", 0)
@@ -221,45 +218,6 @@ def test_only_staging_that_nobody_touches_is_removed(tmp_path: Path) -> None:
     assert (busy_path / "part-1").exists()
     root.discard(busy)
     assert not busy_path.exists()
-
-
-def test_what_a_killed_run_has_put_aside_goes_with_its_folder(tmp_path: Path) -> None:
-    root = ExportRoot(str(tmp_path))
-    root.create(IDENTITY)
-    digest = commit(root, 0, None, 0, 10)
-    kept = manifest_file(root, 0).parent.name
-    killed = root.stage(1)
-    root.flush(killed, manifest(1, digest, 10, 20))
-    with killed_at(LocalStore, "remove"):  # while it gave up, too
-        root.discard(killed)
-    assert len(root.store.names("batches")) == 2
-    assert [one.endswith(killed.run) for one in root.discard_stale(-60)] == [True]
-    assert (root.store.names("batches"), root.store.names("_staging")) == ([kept], [])
-
-
-@each("act", ["rename", "names", "remove"])
-def test_a_run_that_commits_while_it_is_removed_loses_nothing_or_all(act: str, tmp_path: Path) -> None:
-    root, other = ExportRoot(str(tmp_path)), ExportRoot(str(tmp_path))
-    root.create(IDENTITY)
-    staged = root.stage(0)
-    root.flush(staged, manifest(0, None))
-    done = getattr(LocalStore, act)
-    committed: list[bool] = []
-
-    def meanwhile(store: LocalStore, *paths: str) -> Any:
-        if store is root.store and not committed:
-            try:
-                committed.append(other.commit(staged))
-            except StorageError:  # it is being removed
-                committed.append(False)
-        return done(store, *paths)
-
-    with patch.object(LocalStore, act, meanwhile):
-        root.discard(staged)
-    assert committed == [act == "rename"]
-    assert other.batches() == ([0] if committed[0] else [])
-    assert [other.manifest(batch)[0].batch for batch in other.batches()] == other.batches()
-    assert len(root.store.names("batches")) == len(other.batches())
 
 
 class RecordingFileSystem(OsFileSystem):
