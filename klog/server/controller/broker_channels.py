@@ -327,7 +327,7 @@ class BrokerChannel:
                 self._liveness.replicas_begun(begun)
         wanted = dict(pending.stops)
         if everything:
-            wanted |= requests.deletions(context, self.broker_id, context.deleting)  # whatever was to be stopped before
+            wanted |= requests.deletions(context, self.broker_id)  # whatever was to be stopped before
         stops = {name: stop for name, stop in wanted.items() if not self._is_back(name, stop)}
         if stops:
             answer = await connection.request(requests.stop_replica(self._head, stops), timeout_s=self._timeout_s)

@@ -223,10 +223,11 @@ class MetadataUpdates:
         stale = {name.topic for one in moved for name in context.hosted(one)}
         for one in lost.keys() | self._lost.keys():
             stale |= {name.topic for name in lost.get(one, set()) ^ self._lost.get(one, set())}
-        for topic in stale | context.reread:
+        stale |= context.reread
+        for topic in stale:
             self._topics.pop(topic, None)
         context.reread.clear()
-        if (live, lost) != (self._live, self._lost):
+        if stale or (live, lost) != (self._live, self._lost):
             self._everything = None
         self._live, self._lost = live, lost
 

@@ -102,13 +102,17 @@ def stop_replica(head: Mapping[str, Any], stops: Mapping[TopicPartition, Stop]) 
     )
 
 
-def deletions(context: Context, broker_id: int, topics: Iterable[str]) -> dict[TopicPartition, Stop]:
-    """The broker's replicas that are left of these topics, which are being deleted."""
+def deletion(context: Context, topic: str) -> Stop:
+    """Of a replica of a topic that is being deleted."""
+    return Stop(context.topics[topic].topic_id, DELETED_TOPIC_EPOCH, delete=True)
+
+
+def deletions(context: Context, broker_id: int) -> dict[TopicPartition, Stop]:
+    """The broker's replicas that are left of topics that are being deleted."""
     return {
-        name: Stop(context.topics[topic].topic_id, DELETED_TOPIC_EPOCH, delete=True)
-        for topic in topics
-        for name, one in sorted(context.deleting[topic])
-        if one == broker_id
+        name: deletion(context, topic)
+        for topic, left in context.deleting.items()
+        for name in sorted(name for name, one in left if one == broker_id)
     }
 
 

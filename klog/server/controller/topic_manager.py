@@ -16,6 +16,7 @@ import functools
 import logging
 import random
 import uuid
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -396,13 +397,17 @@ class TopicManager(ControllerPart):
         context = self._state.context
         if not context.deleting[name]:
             self._state.deletions_due.set()
-        for broker_id in context.live:
-            if stops := requests.deletions(context, broker_id, [name]):
-                self._channels.send_stop(broker_id, stops)
+        stops: dict[int, dict[TopicPartition, Stop]] = defaultdict(dict)
+        for partition, broker_id in sorted(context.deleting[name]):
+            if context.is_live(broker_id):
+                stops[broker_id][partition] = requests.deletion(context, name)
+        for broker_id, what in stops.items():
+            self._channels.send_stop(broker_id, what)
 
     async def _finish_deletions(self) -> None:
         for name in [name for name, left in self._state.context.deleting.items() if not left]:
-            self._runtime.spawn(self._finish_deletion(name))  # not of the term: what is written is told
+            # Shielded from the term's end: what is written is told.
+            await asyncio.shield(self._runtime.spawn(self._finish_deletion(name)))
 
     async def _finish_deletion(self, name: str) -> None:
         state = self._state
@@ -411,7 +416,7 @@ class TopicManager(ControllerPart):
                 return  # finished by another, which began at the same time; the name may be in use again
             try:
                 await state.write(topic_deletion.finish_deletion, self._zookeeper, name, state.fence)
-            except KlogError as error:  # `advance_deletions` tries again
+            except KlogError as error:  # `DeletedTopics` has it tried again
                 log.error("topic %s is not deleted yet: %s", name, error.message)
                 return
             state.context.forget_topic(name)
