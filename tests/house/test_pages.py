@@ -54,7 +54,7 @@ def test_each_page_is_on_the_first_page_once() -> None:
 def test_the_readme_fits_two_screens() -> None:
     text = (ROOT / "README.md").read_text()
     assert len(text.splitlines()) <= 105
-    assert len(re.findall(r"!\[", text)) == 2
+    assert len(re.findall(r"!\[", text)) == 3
     commands = text.partition("## Ten commands")[2].partition("\n## ")[0]
     assert len(re.findall(r"^\| `klog ", commands, re.MULTILINE)) == 10
 
