@@ -23,6 +23,7 @@ import os
 import signal
 import socket
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final
 
 from klog.config import BrokerConfig
@@ -103,7 +104,9 @@ class BrokerProcess:
         """Ask it to stop; `keep` returns when it has. By SIGKILL it ends at once."""
         self._stop_asked.set()
         if self._process is not None and self._process.returncode is None:
-            self._process.send_signal(number)
+            # `send_signal` first looks whether the process has ended, and so takes its exit code away from asyncio.
+            with suppress(ProcessLookupError):
+                os.kill(self._process.pid, number)
 
     async def _run_once(self) -> int:
         ours, theirs = socket.socketpair()
@@ -119,7 +122,7 @@ class BrokerProcess:
                     start_new_session=True,  # Ctrl-C reaches the parent alone, which stops them in order
                 )
             if self._stop_asked.is_set():
-                self._process.terminate()
+                self.stop()
             hearing = asyncio.ensure_future(self._hear(ours))
             try:
                 return await self._process.wait()
