@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if unknown:
         print(f"scripts/paper: no such peer: {', '.join(unknown)}; there are {', '.join(PEERS)}", file=sys.stderr)
         return 2
-    record = run(given.peers, given.messages, given.seconds, given.reason_seconds)
+    record = run(given.peers, given.messages, given.seconds, given.reason_seconds, round(given.log_gb * 1e9))
     record.write(results)
     write(record, given.out)
     say(f"{given.out / 'paper.md'}, with figures and results in {given.out / 'paper'}")
@@ -55,6 +55,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seconds", type=_above_0(float), default=12.0, help="the most that a line takes (12)")
     parser.add_argument(
         "--reason-seconds", type=_above_0(float), default=3.0, help="the most that a row of a reason takes (3)"
+    )
+    parser.add_argument(
+        "--log-gb",
+        type=_above_0(float),
+        default=8.0,
+        help="the most in the log that grows, and half of the disk's room at most (8)",
     )
     parser.add_argument(
         "--peers", type=lambda text: text.split(","), default=list(PEERS), help=f"some of {','.join(PEERS)}"
@@ -75,7 +81,7 @@ def _above_0(kind: type[int] | type[float]) -> Callable[[str], float]:
     return number
 
 
-def run(peers: Sequence[str], messages: int, limit_s: float, reason_s: float) -> Record:
+def run(peers: Sequence[str], messages: int, limit_s: float, reason_s: float, log_bytes: int) -> Record:
     """Measure; what a system could not do is said, and left out."""
     record = Record(messages=messages, limit_s=limit_s)
     record.date, record.commit = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC", commit()
@@ -85,7 +91,7 @@ def run(peers: Sequence[str], messages: int, limit_s: float, reason_s: float) ->
     try:
         record.machine = machine.describe(folder)
         for peer in peers:
-            for what, part in _parts(record, folder, peer, size, reason):
+            for what, part in _parts(record, folder, peer, size, reason, log_bytes):
                 try:
                     part()
                 except FAILURES as error:
@@ -99,7 +105,7 @@ def run(peers: Sequence[str], messages: int, limit_s: float, reason_s: float) ->
 
 
 def _parts(
-    record: Record, folder: Path, peer: str, size: Size, reason: Size
+    record: Record, folder: Path, peer: str, size: Size, reason: Size, log_bytes: int
 ) -> Sequence[tuple[str, Callable[[], None]]]:
     """Figures and reasons of a system: the one may fail without the other."""
     if peer == "activemq":
@@ -114,7 +120,7 @@ def _parts(
         )
     return (
         ("figures 4 and 5", lambda: figures_4_and_5.logs(record, folder, peer, size, say)),
-        ("reasons", lambda: reasons.of_log(record, folder, peer, reason, say)),
+        ("reasons", lambda: reasons.of_log(record, folder, peer, reason, log_bytes, say)),
     )
 
 

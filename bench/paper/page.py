@@ -196,6 +196,14 @@ def _cache_table(reason: Reason) -> str:
     return _table(("system", "page cache", PER_S, "MB/s"), rows, right=(2, 3))
 
 
+def _growing_table(reason: Reason) -> str:
+    rows = [
+        (row["system"], f"{row['log_gb']:g}", _count(row["messages_per_s"]), _count(row["read_messages_per_s"]))
+        for row in reason.rows
+    ]
+    return _table(("system", "GB in the log", f"produced, {PER_S}", f"read, {PER_S}"), rows, right=(1, 2, 3))
+
+
 def _state_table(reason: Reason) -> str:
     rows = [(row["system"], row["acknowledged"], _count(row["messages_per_s"])) for row in reason.rows]
     return _table(("system", "told to the broker", f"consumed, {PER_S}"), rows, right=(2,))
@@ -230,6 +238,12 @@ REASONS: Sequence[tuple[str, str, str, Callable[[Reason], str]]] = (
         "A broker keeps no message in its own memory. The same topic is read with its segments dropped from the\n"
         "operating system's page cache, and again with them there.",
         _cache_table,
+    ),
+    (
+        "growing",
+        "A log that grows",
+        "acks=all, batch 50, to the end of the log; the consumer begins at its start.",
+        _growing_table,
     ),
     (
         "codec",
@@ -323,7 +337,23 @@ def _judged_reasons(record: Record) -> Iterable[str | None]:
         lambda times: times <= 10,
         f"A read from the page cache is at {_times(warm, cold)} of one from the disk, whatever ran before.",
     )
+    yield _judged_growth(record.reason("growing"))
     yield _judged_state(record.reason("state"))
+
+
+def _judged_growth(growing: Reason) -> str | None:
+    rows = [row for row in growing.rows if row["system"] == "klog"]
+    if len(rows) < 2:
+        return None
+    first, last = rows[0], rows[-1]
+    produced, read = (_over(last[one], first[one]) for one in ("messages_per_s", "read_messages_per_s"))
+    return _verdict(
+        "The log's size costs nothing",
+        None if produced is None or read is None else min(produced, read),
+        lambda times: times >= 0.8,
+        f"With {last['log_gb']:g} GB in it klog's producer is at {produced:.2f} x and its consumer at {read:.2f} x of "
+        f"what they are with {first['log_gb']:g} GB.",
+    )
 
 
 def _judged_state(state: Reason) -> str | None:
@@ -364,6 +394,7 @@ def _how(record: Record) -> str:
 scripts/paper                       # all of it, a quarter of an hour; Maven for Kafka and ActiveMQ, rabbitmq-server
 scripts/paper --messages 1000000    # fewer
 scripts/paper --peers klog          # klog alone
+scripts/paper --log-gb 64           # a log that grows further
 ```
 
 What cannot be had is left out with a line that says why. Figures, this page and `results.json` go to `docs/`

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 import time
@@ -32,10 +33,12 @@ READ_BYTES = 400_000_000
 """Of the topic that is read cold, warm, and by sendfile: more than any buffer, less than the memory."""
 FILL_BATCH = 200
 COMMIT_EVERY = 1000
+FIRST_LOG_BYTES = 1_000_000_000
+"""The log that grows is first looked at with so much in it, then with twice as much, and so on."""
 
 
-def of_log(record: Record, folder: Path, name: str, size: Size, say: Say) -> None:
-    """The reasons that klog and Kafka share."""
+def of_log(record: Record, folder: Path, name: str, size: Size, log_bytes: int, say: Say) -> None:
+    """The reasons that klog and Kafka share. ``log_bytes``: the most in the log that grows."""
     with log_system(name, folder) as system:
         _acknowledgements(record, system, size, say)
         _batch_sizes(record, system, size, say)
@@ -45,6 +48,7 @@ def of_log(record: Record, folder: Path, name: str, size: Size, say: Say) -> Non
             if isinstance(system, Klog):
                 _sendfile(record, system, topic, size, say)
                 _commits(record, system, topic, messages, size, say)
+        _growing(record, system, min(log_bytes, shutil.disk_usage(folder).free // 2), size, say)
 
 
 def of_activemq(record: Record, folder: Path, size: Size, say: Say) -> None:
@@ -176,6 +180,29 @@ def _cache(record: Record, system: Log, topic: str, messages: int, say: Say) -> 
             messages_per_s=messages / seconds,
             megabytes_per_s=received / seconds / 1e6,
         )
+
+
+def _growing(record: Record, system: Log, log_bytes: int, size: Size, say: Say) -> None:
+    """Producing to the end of a log and reading its start, while it grows."""
+    with topic_of(system) as topic:
+        where, messages, wanted = bootstrap_of(system), 0, min(FIRST_LOG_BYTES, log_bytes)
+        while wanted <= log_bytes:
+            messages += fill(system.port, topic, FILL_BATCH, VALUE_BYTES, max(1, wanted - messages * VALUE_BYTES))
+            os.sync()  # or what was filled in would be written in the producer's time
+            settings: dict[str, object] = {"acks": "all", "enable.idempotence": False}
+            produced = produce_by_librdkafka(where, topic, size.bounds, batch=50, settings=settings)
+            messages += produced.last.messages + 1
+            read = consume_by_librdkafka(where, topic, size.bounds)
+            _row(
+                record,
+                "growing",
+                say,
+                system=system.name,
+                log_gb=wanted / 1e9,
+                messages_per_s=_rate(produced.points),
+                read_messages_per_s=_rate(read.points),
+            )
+            wanted *= 2
 
 
 def _drop_from_page_cache(path: Path) -> int:

@@ -67,6 +67,13 @@ def test_verdicts_follow_the_figures() -> None:
     assert "**Orders of magnitude ahead of ActiveMQ: held.** klog at batch 50 is at 22 x of ActiveMQ" in shown
     assert "**Few bytes a message: held.** 10.0 bytes" in shown
     assert "sendfile saves copies" not in shown, "one of its two ways was not measured"
+    assert "The log's size" not in shown
+    sizes = ((1.0, 100.0, 50.0), (2.0, 90.0, 51.0), (4.0, 95.0, 30.0))
+    rows = [{"system": "klog", "log_gb": a, "messages_per_s": b, "read_messages_per_s": c} for a, b, c in sizes]
+    record.reasons.append(Reason("growing", rows))
+    assert "**The log's size costs nothing: did not hold.** With 4 GB in it klog's producer is at 0.95 x" in pages.page(
+        record
+    )
     record.lines = [replace(one, seconds=10.0) if one.batch == 50 else one for one in record.lines]
     assert "**Batches are most of it: did not hold.** klog at batch 50 does 0.90 x" in pages.page(record)
 
@@ -86,7 +93,7 @@ def test_the_page_is_drawn_from_the_results_alone(tmp_path: Path) -> None:
 def test_smoke(tmp_path: Path) -> None:
     """klog and one peer, all of it."""
     command = [sys.executable, "-m", "bench.paper", "--peers", "klog,activemq", "--messages", "5000"]
-    command += ["--seconds", "1", "--reason-seconds", "0.2", "--out", str(tmp_path)]
+    command += ["--seconds", "1", "--reason-seconds", "0.2", "--log-gb", "0.002", "--out", str(tmp_path)]
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=170, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     record = Record.read(tmp_path / "paper" / "results.json")
@@ -95,7 +102,7 @@ def test_smoke(tmp_path: Path) -> None:
         (system, figure) for system in ("klog", "activemq") for figure in ("4", "5")
     }
     assert all(one.messages > 0 and one.points for one in record.lines)
-    assert {one.key for one in record.reasons} == {"acks", "batch", "codec", "cache", "sendfile", "state"}
+    assert {one.key for one in record.reasons} == {"acks", "batch", "codec", "cache", "growing", "sendfile", "state"}
     assert all(row["messages_per_s"] > 0 for one in record.reasons if one.key != "sendfile" for row in one.rows)
     text = (tmp_path / "paper.md").read_text()
     assert "| klog, batch 50 | advised |" in text and "| activemq | advised |" in text
